@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From files to a checked, constant description of the service. The Collector's config file:
+ * receivers, processors, exporters, connectors, extensions, service{extensions, pipelines,
+ * telemetry}. All errors come before anything listens.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "config/yaml.h"
+#include "pipeline/component.h"
+
+/* One configured component. */
+struct br_instance {
+    const struct br_component *component;
+    const char *id;             /* "otlp/tempo", as the user spelled it */
+    const struct br_yaml *node; /* its settings; may be a NULL node */
+    const void *config;         /* the component's struct, filled */
+    bool used;
+};
+
+struct br_pipeline {
+    const char *id; /* "traces/edge" */
+    enum br_signal signal;
+    struct br_instance **receivers, **processors, **exporters;
+    size_t n_receivers, n_processors, n_exporters;
+};
+
+struct br_telemetry_config {
+    enum br_log_level log_level;
+    bool log_json;
+    const char *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
+};
+
+struct br_config {
+    struct br_arena arena; /* holds everything below */
+    struct br_yaml *tree;  /* merged and expanded */
+    struct br_instance *instances;
+    size_t n_instances;
+    struct br_pipeline *pipelines;
+    size_t n_pipelines;
+    struct br_instance **extensions; /* in the order of service::extensions */
+    size_t n_extensions;
+    unsigned workers; /* service::workers, 1 by default; 0 is auto */
+    struct br_telemetry_config telemetry;
+};
+
+struct br_config_sources {
+    const char *const *uris; /* --config: paths, file:, env:, yaml: */
+    size_t n_uris;
+    const char *const *sets; /* --set a.b.c=value; `::` works as a separator too */
+    size_t n_sets;
+    const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
+    void *arg;
+};
+
+/* Reads, merges and expands without checking what the keys mean (for print-config too). The tree
+ * lives in `arena`. Returns 0, or a negative code with errors in `errs`. */
+int br_config_merge(const struct br_config_sources *sources, struct br_arena *arena,
+                    struct br_yaml **ret, struct br_errs *errs);
+
+/* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may be
+ * in `errs` then too. Returns 0, or a negative code with errors in `errs`. */
+int br_config_load(const struct br_config_sources *sources,
+                   const struct br_component *const *registry, struct br_config **ret,
+                   struct br_errs *errs);
+void br_config_free(struct br_config *config);
+
+/* Appends the merged, expanded config as YAML; every value that an option table calls a secret is
+ * printed as [REDACTED]; so are values under keys that no table knows when their name sounds secret
+ * (password, token, secret, authorization, api_key). Returns 0 or BR_ENOMEM. */
+int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,
+                    struct br_str *out);

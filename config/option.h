@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Option tables: a component describes its settings as a constant array of rows, and one function
+ * reads a YAML map into a struct by them. Names, defaults and units are the Collector's.
+ *
+ * A row's field must have the C type that its kind says (checked at compile time by BR_OPT). Fields
+ * start from the row's default; strings and lists live in the arena that the reading was given.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "config/yaml.h"
+
+/* Text that no log, error or dump shows. */
+struct br_secret {
+    const char *text; /* NULL: not set */
+};
+
+struct br_strings {
+    const char **v;
+    size_t n;
+};
+
+/* name -> secret, as `headers:`; names keep their spelling, in the file's order. */
+struct br_headers {
+    const char **names;
+    struct br_secret *values;
+    size_t n;
+};
+
+/* A list or a map of sub-structs: `n` elements of the row's `size` bytes at `v`. */
+struct br_structs {
+    void *v;
+    size_t n;
+};
+
+enum br_option_kind {
+    BR_OPT_BOOL,      /* bool */
+    BR_OPT_INT,       /* int64_t, within min..max */
+    BR_OPT_DOUBLE,    /* double, within min..max */
+    BR_OPT_DURATION,  /* uint64_t nanoseconds; Go's form ("1h5m", "300ms", "1.5s", "0"), not negative */
+    BR_OPT_STRING,    /* const char *, NULL when unset and without default */
+    BR_OPT_SECRET,    /* struct br_secret */
+    BR_OPT_ENUM,      /* int: index into `choices` */
+    BR_OPT_STRINGS,   /* struct br_strings; a single scalar counts as a list of one */
+    BR_OPT_HEADERS,   /* struct br_headers: a map, or the list form [{name, value}] */
+    BR_OPT_STRUCT,    /* a struct in place, described by `sub`; always has its defaults */
+    BR_OPT_PRESENT,   /* pointer to a struct described by `sub`; NULL when the key is absent, defaults
+                         when it is there with nothing */
+    BR_OPT_LIST,      /* struct br_structs: a sequence of maps described by `sub` */
+    BR_OPT_VALUE,     /* const struct br_yaml *: kept as it is, NULL when absent */
+    BR_OPT_IGNORED,   /* no field: a key of the Collector's that is read and has no effect here (warning) */
+};
+
+struct br_option {
+    const char *name;
+    const char *alias; /* another spelling, or NULL */
+    enum br_option_kind kind;
+    size_t offset;
+    bool required;
+    union {
+        bool b;
+        int64_t i;
+        double d;
+        const char *s; /* STRING, SECRET, DURATION ("200ms"), ENUM (one of `choices`) */
+    } def;
+    double min, max;            /* INT and DOUBLE: both 0 means no limit */
+    const char *const *choices; /* ENUM: NULL-terminated */
+    const struct br_option *sub; /* STRUCT, PRESENT, LIST: terminated by a row without name */
+    size_t size;                /* PRESENT, LIST: sizeof the sub-struct */
+    const char *help;           /* one line for the README and `components` */
+};
+
+/* Rows. `type` is the struct, `field` its member. BR_OPT_END ends a table. */
+#define BR_OPT_FIELD(type, field, ctype)                                                           \
+    (offsetof(type, field) +                                                                       \
+     0 * sizeof(struct { _Static_assert(_Generic(((type *)0)->field, ctype: 1, default: 0),        \
+                                        #field " has the wrong type for its option"); int i; }))
+#define BR_BOOL(type, field, dflt, text)                                                           \
+    {.name = #field, .kind = BR_OPT_BOOL, .offset = BR_OPT_FIELD(type, field, bool),               \
+     .def.b = (dflt), .help = (text)}
+#define BR_INT(type, field, dflt, lo, hi, text)                                                    \
+    {.name = #field, .kind = BR_OPT_INT, .offset = BR_OPT_FIELD(type, field, int64_t),             \
+     .def.i = (dflt), .min = (lo), .max = (hi), .help = (text)}
+#define BR_DOUBLE(type, field, dflt, lo, hi, text)                                                 \
+    {.name = #field, .kind = BR_OPT_DOUBLE, .offset = BR_OPT_FIELD(type, field, double),           \
+     .def.d = (dflt), .min = (lo), .max = (hi), .help = (text)}
+#define BR_DURATION(type, field, dflt, text)                                                       \
+    {.name = #field, .kind = BR_OPT_DURATION, .offset = BR_OPT_FIELD(type, field, uint64_t),       \
+     .def.s = (dflt), .help = (text)}
+#define BR_STRING(type, field, dflt, text)                                                         \
+    {.name = #field, .kind = BR_OPT_STRING, .offset = BR_OPT_FIELD(type, field, const char *),     \
+     .def.s = (dflt), .help = (text)}
+#define BR_SECRET(type, field, text)                                                               \
+    {.name = #field, .kind = BR_OPT_SECRET, .offset = BR_OPT_FIELD(type, field, struct br_secret), \
+     .help = (text)}
+#define BR_ENUM(type, field, dflt, names, text)                                                    \
+    {.name = #field, .kind = BR_OPT_ENUM, .offset = BR_OPT_FIELD(type, field, int),                \
+     .def.s = (dflt), .choices = (names), .help = (text)}
+#define BR_STRINGS(type, field, text)                                                              \
+    {.name = #field, .kind = BR_OPT_STRINGS,                                                       \
+     .offset = BR_OPT_FIELD(type, field, struct br_strings), .help = (text)}
+#define BR_HEADERS(type, field, text)                                                              \
+    {.name = #field, .kind = BR_OPT_HEADERS,                                                       \
+     .offset = BR_OPT_FIELD(type, field, struct br_headers), .help = (text)}
+#define BR_STRUCT(type, field, table, text)                                                        \
+    {.name = #field, .kind = BR_OPT_STRUCT, .offset = offsetof(type, field), .sub = (table),       \
+     .help = (text)}
+#define BR_PRESENT(type, field, sub_type, table, text)                                             \
+    {.name = #field, .kind = BR_OPT_PRESENT, .offset = BR_OPT_FIELD(type, field, sub_type *),      \
+     .sub = (table), .size = sizeof(sub_type), .help = (text)}
+#define BR_LIST(type, field, sub_type, table, text)                                                \
+    {.name = #field, .kind = BR_OPT_LIST, .offset = BR_OPT_FIELD(type, field, struct br_structs),  \
+     .sub = (table), .size = sizeof(sub_type), .help = (text)}
+#define BR_VALUE(type, field, text)                                                                \
+    {.name = #field, .kind = BR_OPT_VALUE,                                                         \
+     .offset = BR_OPT_FIELD(type, field, const struct br_yaml *), .help = (text)}
+#define BR_IGNORED(key, text) {.name = (key), .kind = BR_OPT_IGNORED, .help = (text)}
+#define BR_OPT_END {.name = NULL}
+
+/* Reads `node` (a MAP, or NULL/a NULL node for all defaults) into `out`, whose size is that of the
+ * struct that the table describes and whose fields need not be set. `path` starts every error.
+ * Unknown keys name the nearest known one. Returns 0, or BR_EINVAL or BR_ENOMEM with errors added;
+ * then `out` may be partly filled. */
+int br_options_read(const struct br_option *table, const struct br_yaml *node, const char *path,
+                    void *out, struct br_arena *arena, struct br_errs *errs);
+
+/* Reads a Go duration of `text` into nanoseconds; false when it is none or is negative. */
+bool br_duration_parse(const char *text, uint64_t *ret_ns);
+
+/* A host and a port out of "host:port", "[::1]:port", ":port". `host` needs 256 bytes. Returns false
+ * when there is no port or it is not 0 to 65535. */
+bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port);

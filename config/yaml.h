@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A YAML document as a tree in which every node knows file, line and column (libyaml underneath).
+ * Aliases are followed by copying, with a bound; cycles, duplicate keys, merge keys that are not
+ * maps, more than one document, tabs, nesting over 100 levels, more than 10,000 nodes and files over
+ * 1 MiB are errors.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
+
+struct br_yaml {
+    enum br_yaml_type type;
+    bool quoted;       /* a scalar in quotes or a block: always a string */
+    bool expanded;     /* a scalar whose text came, wholly or partly, from ${...} */
+    int line, col;     /* 1-based */
+    const char *file;  /* as the user named it; lives as long as the arena */
+    const char *text;  /* SCALAR, terminated; NULL otherwise */
+    size_t len;        /* SCALAR: bytes of text */
+    size_t n;          /* SEQ, MAP: children */
+    struct br_yaml **items; /* SEQ, MAP: values, in order */
+    struct br_yaml **keys;  /* MAP: SCALAR nodes, so that errors can point at a key */
+};
+
+/* Up to 20 errors (and as many warnings), collected before anything starts. */
+#define BR_ERRS_MAX 20
+struct br_errs {
+    struct br_err *errors;
+    struct br_err *warnings;
+    size_t n_errors, n_warnings;
+    bool more; /* there were more than BR_ERRS_MAX errors */
+};
+
+/* The node of `key` in a MAP, or NULL (also when `map` is NULL or not a map). */
+struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key);
+
+/* Adds an error at `node` (its file, line and column; may be NULL) with a path like
+ * "receivers::otlp::protocols" and a printf-style sentence. Past BR_ERRS_MAX only `more` is set.
+ * Returns BR_EINVAL. */
+int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* As br_errs_add, for what does not stop the start. */
+void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Frees both lists. */
+void br_errs_release(struct br_errs *errs);
+
+/* Parses `len` bytes as one document. `file` is only for messages. The tree lives in `arena`. An
+ * empty document gives a NULL node. Returns 0, or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with one error
+ * in `errs`. */
+int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
+                  struct br_yaml **ret, struct br_errs *errs);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bump memory that dies as a whole. Each item has one; protobuf-c unpacks into one. The maximum is
+ * given when the arena is made, which is what bounds the blow-up of hostile messages.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+
+struct br_arena_block;
+
+struct br_arena {
+    struct br_arena_block *blocks; /* newest first */
+    size_t used;                   /* bytes taken from the system so far */
+    size_t max;                    /* and the most it may take; 0: 16 MiB */
+    ProtobufCAllocator pb;         /* br_arena_pb's result points here */
+};
+
+/* Prepares `a`; allocates nothing. `max_bytes` 0 means 16 MiB. A zeroed arena is a valid one too. */
+void br_arena_init(struct br_arena *a, size_t max_bytes);
+
+/* Frees everything; the arena can be used again. Accepts a zeroed arena. */
+void br_arena_release(struct br_arena *a);
+
+/* `size` bytes aligned for any type, uninitialised; NULL when there is no memory or the maximum is
+ * reached. The memory lives until br_arena_release. */
+void *br_arena_alloc(struct br_arena *a, size_t size);
+
+/* As br_arena_alloc, zeroed, for `n` elements; NULL on overflow too. */
+void *br_arena_calloc(struct br_arena *a, size_t n, size_t size);
+
+/* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
+char *br_arena_strndup(struct br_arena *a, const char *s, size_t len);
+
+/* printf into the arena; NULL as br_arena_alloc. */
+char *br_arena_printf(struct br_arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The arena as protobuf-c's allocator: unpacking fails cleanly at the arena's maximum and
+ * protobuf_c_message_free_unpacked need not be called. Lives as long as `a` stays where it is. */
+ProtobufCAllocator *br_arena_pb(struct br_arena *a);

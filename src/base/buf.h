@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes and who holds them.
+ *
+ * A buffer is a block of bytes with a reference count. Whoever fills it is its only holder; once it
+ * is shared it is never written again. A slice is a range of a buffer; a rope is a list of slices
+ * that together are one payload. Counts are not atomic: buffers belong to the worker whose pool
+ * made them, and never cross to another thread.
+ *
+ * The pool recycles buffers by size class and knows, to the byte, how much its buffers hold: this
+ * is the number that memory_limiter and the receivers' stop-reading mark look at.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BR_BUF_MAX (256u << 20) /* the largest buffer a pool gives out */
+
+struct br_pool;
+
+struct br_buf {
+    struct br_pool *pool;
+    uint32_t refs;
+    uint32_t len; /* bytes filled */
+    uint32_t cap; /* bytes there are */
+    uint32_t size_class;
+    uint8_t data[];
+};
+
+/* Makes a pool, which keeps at most `max_idle` bytes of unused buffers for reuse. NULL when there is
+ * no memory. Free it after the last of its buffers. */
+struct br_pool *br_pool_new(size_t max_idle);
+void br_pool_free(struct br_pool *pool);
+
+/* Bytes (capacities) in buffers that somebody holds. */
+size_t br_pool_live(const struct br_pool *pool);
+
+/* Gives all unused buffers back to the system. */
+void br_pool_trim(struct br_pool *pool);
+
+/* A buffer with room for at least `cap` bytes, len 0, one reference that the caller owns. NULL when
+ * there is no memory or cap > BR_BUF_MAX. */
+struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
+
+/* One more reference; returns `buf`. */
+struct br_buf *br_buf_ref(struct br_buf *buf);
+
+/* Gives a reference back; `buf` may be NULL. Returns NULL. */
+struct br_buf *br_buf_unref(struct br_buf *buf);
+
+/* Makes room for `cap` bytes, moving the content when needed. Only for the single holder of a
+ * buffer that is still being filled. Returns 0 or BR_ENOMEM; on failure `*buf` is as it was. */
+int br_buf_reserve(struct br_buf **buf, size_t cap);
+
+/* Appends, growing by br_buf_reserve up to `max` bytes. Returns 0, BR_EFULL or BR_ENOMEM; on failure
+ * nothing was appended. */
+int br_buf_append(struct br_buf **buf, const void *data, size_t len, size_t max);
+
+struct br_slice {
+    struct br_buf *buf; /* what keeps the bytes alive; NULL: they are constants */
+    const uint8_t *data;
+    size_t len;
+};
+
+struct br_rope {
+    struct br_slice *v; /* each with a reference of its own */
+    uint32_t n, cap;
+    size_t len; /* sum of the lengths */
+};
+
+/* Appends a slice and takes a reference of its own on `buf` (NULL: constant bytes that outlive the
+ * rope). Joins it to the last slice where they are neighbours. Returns 0 or BR_ENOMEM. */
+int br_rope_add(struct br_rope *r, struct br_buf *buf, const void *data, size_t len);
+
+/* Appends all slices of `from`, which keeps its own. Returns 0 or BR_ENOMEM; on failure a part of
+ * them may have been appended. */
+int br_rope_cat(struct br_rope *r, const struct br_rope *from);
+
+/* Drops every slice; the rope is empty and usable. Accepts a zeroed rope. */
+void br_rope_release(struct br_rope *r);
+
+/* All bytes in one buffer, which the caller owns: the rope's own where it is a single whole one,
+ * else a copy. `*ret_data` points at the first byte. NULL when there is no memory. */
+struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data);

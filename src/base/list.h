@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An intrusive doubly linked list: the link is a member of the thing, `br_container_of` goes back.
+ * A head and an unlinked link point at themselves.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+struct br_list {
+    struct br_list *next, *prev;
+};
+
+static inline void br_list_init(struct br_list *l)
+{
+    l->next = l->prev = l;
+}
+
+static inline bool br_list_empty(const struct br_list *l)
+{
+    return l->next == l;
+}
+
+/* Puts `l` last in the list of `head`. */
+static inline void br_list_append(struct br_list *head, struct br_list *l)
+{
+    l->prev = head->prev;
+    l->next = head;
+    head->prev->next = l;
+    head->prev = l;
+}
+
+/* Takes `l` out of its list; harmless on an unlinked, initialised link. */
+static inline void br_list_remove(struct br_list *l)
+{
+    l->prev->next = l->next;
+    l->next->prev = l->prev;
+    br_list_init(l);
+}
+
+/* Takes the first link out and returns it; NULL when the list is empty. */
+static inline struct br_list *br_list_shift(struct br_list *head)
+{
+    if (br_list_empty(head))
+        return 0;
+    struct br_list *l = head->next;
+    br_list_remove(l);
+    return l;
+}

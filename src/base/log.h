@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Logs: one line of text or JSON per message, to stderr. Every node has a logger of its own, named
+ * by where it stands (`traces/exporter/otlp/tempo`). Thread-safe: a line is one write.
+ *
+ * Library layers do not log above debug; the component that decides logs, once. Nothing is logged
+ * per item above trace. Repeats go through a br_log_limit.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum br_log_level { BR_LOG_ERROR, BR_LOG_WARN, BR_LOG_INFO, BR_LOG_DEBUG, BR_LOG_TRACE };
+
+struct br_log {
+    const char *name; /* borrowed; NULL: no name */
+};
+
+/* Lets one message through in each `every_ms`, and says with it how many were held back. */
+struct br_log_limit {
+    uint64_t next_ms;
+    uint64_t held;
+};
+
+/* Sets what the sink does, for the whole process: the highest level that is written, JSON instead of
+ * text, and the file descriptor (2 by default). Before any other thread runs. */
+void br_log_setup(enum br_log_level level, bool json, int fd);
+
+/* True when a message of this level would be written. */
+bool br_log_on(enum br_log_level level);
+
+/* Writes one printf-style line. `log` may be NULL. Lines over 4 KiB are cut. */
+void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Reads "error", "warn", "info", "debug" or "trace" (any case; "warning", "fatal" and "panic" too);
+ * false when it is none of them. */
+bool br_log_parse_level(const char *name, enum br_log_level *ret);
+
+/* True when the message may go out now, at most once in `every_ms`; `*ret_held` is how many were
+ * held back since the last. `now_ms` is monotonic. */
+bool br_log_allow(struct br_log_limit *limit, uint64_t now_ms, uint64_t every_ms,
+                  uint64_t *ret_held);
+
+#define BR_LOG_AT(log, level, ...)                                                                 \
+    (br_log_on(level) ? br_log_write((log), (level), __VA_ARGS__) : (void)0)
+#define br_error(log, ...) BR_LOG_AT(log, BR_LOG_ERROR, __VA_ARGS__)
+#define br_warn(log, ...) BR_LOG_AT(log, BR_LOG_WARN, __VA_ARGS__)
+#define br_info(log, ...) BR_LOG_AT(log, BR_LOG_INFO, __VA_ARGS__)
+#define br_debug(log, ...) BR_LOG_AT(log, BR_LOG_DEBUG, __VA_ARGS__)
+#define br_trace(log, ...) BR_LOG_AT(log, BR_LOG_TRACE, __VA_ARGS__)

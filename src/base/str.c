@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define STR_MAX (64u << 20)
+
+void br_str_release(struct br_str *s)
+{
+    if (!s->fixed)
+        br_free(s->data);
+    *s = (struct br_str){.max = s->max};
+}
+
+void br_str_clear(struct br_str *s)
+{
+    s->len = 0;
+    s->failed = false;
+    if (s->data)
+        s->data[0] = '\0';
+}
+
+/* Room for `len` more bytes and the terminator; how many of them fit. */
+static size_t room(struct br_str *s, size_t len)
+{
+    size_t max = s->max ? s->max : STR_MAX;
+    if (len > max - s->len) {
+        s->failed = true;
+        return s->fixed ? max - s->len : 0;
+    }
+    if (s->fixed || s->len + len + 1 <= s->cap)
+        return len;
+    size_t cap = s->cap ? s->cap * 2 : 64;
+    if (cap < s->len + len + 1)
+        cap = s->len + len + 1;
+    char *p = br_realloc(s->data, cap);
+    if (!p) {
+        s->failed = true;
+        return 0;
+    }
+    s->data = p;
+    s->cap = cap;
+    return len;
+}
+
+void br_str_add(struct br_str *s, const void *data, size_t len)
+{
+    size_t n = room(s, len);
+    if (n == 0 && (len > 0 || !s->data))
+        return;
+    if (n)
+        memcpy(s->data + s->len, data, n);
+    s->len += n;
+    s->data[s->len] = '\0';
+}
+
+void br_str_puts(struct br_str *s, const char *text)
+{
+    br_str_add(s, text, strlen(text));
+}
+
+void br_str_putc(struct br_str *s, char c)
+{
+    br_str_add(s, &c, 1);
+}
+
+void br_str_printf(struct br_str *s, const char *fmt, ...)
+{
+    char small[512];
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        s->failed = true;
+    } else if ((size_t)n < sizeof small) {
+        br_str_add(s, small, (size_t)n);
+    } else {
+        char *big = br_malloc((size_t)n + 1);
+        if (big) {
+            (void)vsnprintf(big, (size_t)n + 1, fmt, again);
+            br_str_add(s, big, (size_t)n);
+            br_free(big);
+        } else {
+            s->failed = true;
+        }
+    }
+    va_end(again);
+}
+
+void br_str_json(struct br_str *s, const char *text, size_t len)
+{
+    br_str_putc(s, '"');
+    while (len > 0) {
+        size_t plain = 0;
+        size_t valid = br_utf8_valid((const uint8_t *)text, len);
+        while (plain < valid && (unsigned char)text[plain] >= 0x20 && text[plain] != '"' &&
+               text[plain] != '\\')
+            plain++;
+        br_str_add(s, text, plain);
+        text += plain;
+        len -= plain;
+        if (len == 0)
+            break;
+        unsigned char c = (unsigned char)*text;
+        if (plain == valid)
+            br_str_puts(s, "\xef\xbf\xbd");
+        else if (c == '"' || c == '\\')
+            br_str_printf(s, "\\%c", c);
+        else if (c == '\n')
+            br_str_puts(s, "\\n");
+        else
+            br_str_printf(s, "\\u%04x", c);
+        text++;
+        len--;
+    }
+    br_str_putc(s, '"');
+}
+
+void br_str_hex(struct br_str *s, const uint8_t *data, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < len; i++) {
+        char pair[2] = {digits[data[i] >> 4], digits[data[i] & 15]};
+        br_str_add(s, pair, 2);
+    }
+}
+
+void br_str_base64(struct br_str *s, const uint8_t *data, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < len; i += 3) {
+        uint32_t v = (uint32_t)data[i] << 16;
+        if (i + 1 < len)
+            v |= (uint32_t)data[i + 1] << 8;
+        if (i + 2 < len)
+            v |= data[i + 2];
+        char quad[4] = {digits[v >> 18], digits[v >> 12 & 63],
+                        i + 1 < len ? digits[v >> 6 & 63] : '=',
+                        i + 2 < len ? digits[v & 63] : '='};
+        br_str_add(s, quad, 4);
+    }
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
+{
+    if (len % 2 || len / 2 > size)
+        return -1;
+    for (size_t i = 0; i < len / 2; i++) {
+        int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
+        if (hi < 0 || lo < 0)
+            return -1;
+        out[i] = (uint8_t)(hi << 4 | lo);
+    }
+    return (long)(len / 2);
+}
+
+static int base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    if (c == '+' || c == '-')
+        return 62;
+    if (c == '/' || c == '_')
+        return 63;
+    return -1;
+}
+
+long br_base64_decode(const char *text, size_t len, uint8_t *out)
+{
+    while (len > 0 && text[len - 1] == '=')
+        len--;
+    if (len % 4 == 1)
+        return -1;
+    long n = 0;
+    uint32_t bits = 0;
+    unsigned have = 0;
+    for (size_t i = 0; i < len; i++) {
+        int d = base64_digit(text[i]);
+        if (d < 0)
+            return -1;
+        bits = bits << 6 | (uint32_t)d;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            out[n++] = (uint8_t)(bits >> have);
+        }
+    }
+    return n;
+}
+
+/* Length of the sequence that starts at `p`, 0 when it is not valid there. */
+static size_t utf8_sequence(const uint8_t *p, size_t left)
+{
+    uint8_t c = p[0];
+    if (c < 0x80)
+        return 1;
+    if (c >= 0xc2 && c <= 0xdf)
+        return left >= 2 && (p[1] & 0xc0) == 0x80 ? 2 : 0;
+    if (c >= 0xe0 && c <= 0xef) {
+        if (left < 3 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
+            return 0;
+        if ((c == 0xe0 && p[1] < 0xa0) || (c == 0xed && p[1] > 0x9f))
+            return 0;
+        return 3;
+    }
+    if (c >= 0xf0 && c <= 0xf4) {
+        if (left < 4 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 || (p[3] & 0xc0) != 0x80)
+            return 0;
+        if ((c == 0xf0 && p[1] < 0x90) || (c == 0xf4 && p[1] > 0x8f))
+            return 0;
+        return 4;
+    }
+    return 0;
+}
+
+size_t br_utf8_valid(const uint8_t *data, size_t len)
+{
+    size_t i = 0;
+    while (i < len) {
+        uint64_t word;
+        while (len - i >= sizeof word) {
+            memcpy(&word, data + i, sizeof word);
+            if (word & 0x8080808080808080u)
+                break;
+            i += sizeof word;
+        }
+        if (i == len)
+            break;
+        size_t n = utf8_sequence(data + i, len - i);
+        if (n == 0)
+            return i;
+        i += n;
+    }
+    return i;
+}
+
+unsigned br_str_distance(const char *a, const char *b)
+{
+    enum { MAX = 64 };
+    size_t la = strlen(a), lb = strlen(b);
+    if (la > MAX || lb > MAX)
+        return MAX;
+    unsigned rows[3][MAX + 1];
+    unsigned *two_ago = rows[0], *ago = rows[1], *now = rows[2];
+    for (size_t j = 0; j <= lb; j++)
+        ago[j] = (unsigned)j;
+    for (size_t i = 1; i <= la; i++) {
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= lb; j++) {
+            int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
+            unsigned best = ago[j - 1] + (ca != cb);
+            if (ago[j] + 1 < best)
+                best = ago[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
+                cb == tolower((unsigned char)a[i - 2]) && two_ago[j - 2] + 1 < best)
+                best = two_ago[j - 2] + 1;
+            now[j] = best;
+        }
+        unsigned *free_row = two_ago;
+        two_ago = ago;
+        ago = now;
+        now = free_row;
+    }
+    return ago[lb];
+}
+
+const char *br_str_nearest(const char *name, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    unsigned best_distance = (unsigned)strlen(name) / 3 + 2;
+    for (size_t i = 0; i < n; i++) {
+        unsigned d = br_str_distance(name, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+uint64_t br_hash(const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ p[i]) * 0x100000001b3u;
+    return h;
+}

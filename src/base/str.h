@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A growable, always terminated string with a maximum, and the few string helpers that C lacks.
+ * Appending past the maximum or without memory sets `failed` and leaves the content as it was, so
+ * that a caller checks once, at the end.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct br_str {
+    char *data; /* NULL while nothing was appended, unless `fixed` */
+    size_t len, cap;
+    size_t max;  /* bytes without the terminator; 0: 64 MiB */
+    bool fixed;  /* `data` is the caller's and `cap` bytes large; never grows, cuts instead */
+    bool failed; /* something did not fit, or there was no memory */
+};
+
+/* Frees what the string holds; usable again. Accepts a zeroed one. */
+void br_str_release(struct br_str *s);
+
+/* Empties it, keeping the memory, and forgets `failed`. */
+void br_str_clear(struct br_str *s);
+
+void br_str_add(struct br_str *s, const void *data, size_t len);
+void br_str_puts(struct br_str *s, const char *text);
+void br_str_putc(struct br_str *s, char c);
+void br_str_printf(struct br_str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Appends `len` bytes as a quoted JSON string; invalid UTF-8 becomes U+FFFD. */
+void br_str_json(struct br_str *s, const char *text, size_t len);
+
+/* Appends lower-case hex, or base64 with padding (RFC 4648 section 4). */
+void br_str_hex(struct br_str *s, const uint8_t *data, size_t len);
+void br_str_base64(struct br_str *s, const uint8_t *data, size_t len);
+
+/* Decodes hex of either case into `out` of `size` bytes. Returns the number of bytes, or -1 when a
+ * character is not hex, the length is odd or it does not fit. */
+long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
+
+/* Decodes base64, standard or URL alphabet, padding optional. `out` needs len / 4 * 3 + 3 bytes.
+ * Returns the number of bytes, or -1 when it is not base64. */
+long br_base64_decode(const char *text, size_t len, uint8_t *out);
+
+/* Length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing overlong). Equal to
+ * `len` when all of it is valid. */
+size_t br_utf8_valid(const uint8_t *data, size_t len);
+
+/* Edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for "did you
+ * mean". Strings over 64 bytes give 64. */
+unsigned br_str_distance(const char *a, const char *b);
+
+/* The one of `n` names nearest to `name`, or NULL when none is near enough to be meant. */
+const char *br_str_nearest(const char *name, const char *const *names, size_t n);
+
+/* FNV-1a, for small tables that hostile input cannot fill. */
+uint64_t br_hash(const void *data, size_t len);

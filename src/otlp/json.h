@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OTLP's JSON mapping (opentelemetry-proto docs/specification.md, "JSON Protobuf Encoding") both ways,
+ * driven by protobuf-c's descriptors: JSON becomes wire bytes and wire bytes become JSON, without a
+ * struct in between. Ids are hex (any case when read), other bytes base64, enums numbers (names are
+ * accepted when read), 64-bit integers strings (numbers are accepted when read), names
+ * lowerCamelCase, unknown names ignored, null means absent.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/str.h"
+#include "pipeline/item.h"
+
+/* The descriptors of a signal's export request and response. */
+const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
+const ProtobufCMessageDescriptor *br_otlp_response(enum br_signal signal);
+
+/* Reads JSON text into wire bytes, in a new buffer that the caller owns. Returns 0; BR_EINVAL when it
+ * is not JSON or does not fit the schema (the sentence says where: "resourceSpans[0].scopeSpans[2]…
+ * traceId: …"), BR_ETOOBIG when the result would be over `max` bytes or nests deeper than
+ * `max_depth` messages, or BR_ENOMEM. */
+int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,
+                   unsigned max_depth, size_t max, struct br_pool *pool, struct br_buf **ret,
+                   struct br_err *err);
+
+/* Appends the JSON of wire bytes that a walk has found valid, in one line, fields in the schema's
+ * order of first appearance on the wire merged per name. Unknown fields are left out. Returns 0,
+ * BR_EINVAL when the bytes are no such message, BR_ETOOBIG (nested deeper than 128) or BR_ENOMEM. */
+int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                   struct br_str *out);

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a receiver, processor, exporter or extension is (one constant br_component) and what an
+ * instance of it in a graph is (one br_node per worker).
+ *
+ * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start (opens
+ * listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
+ * everything held, then call br_node_drained once), destroy. destroy may follow create directly.
+ * Receivers are drained first, exporters last; what is still held when time is up is finished by
+ * destroy.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "config/option.h"
+#include "pipeline/host.h"
+#include "pipeline/item.h"
+
+struct br_node;
+
+/* The one data interface. Takes the item, always. */
+struct br_consumer {
+    void (*consume)(struct br_consumer *self, struct br_item *item);
+};
+
+static inline void br_consume(struct br_consumer *next, struct br_item *item)
+{
+    next->consume(next, item);
+}
+
+enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };
+
+/* "receiver", and "receivers" as the config's section is called. */
+const char *br_kind_name(enum br_kind kind);
+const char *br_kind_section(enum br_kind kind);
+
+#define BR_SIGNAL_BIT(signal) (1u << (signal))
+#define BR_BOTH_SIGNALS 3u
+
+struct br_component {
+    const char *name;      /* as in the config: "otlp" */
+    const char *alias;     /* the Collector's other spelling, or NULL: "otlp_grpc" */
+    enum br_kind kind;
+    unsigned signals;      /* BR_SIGNAL_BIT of each; 0 for extensions */
+    const char *stability; /* "beta", as the Collector words it */
+    const char *help;      /* one line */
+    const struct br_option *options; /* ended by BR_OPT_END */
+    size_t config_size;    /* of the struct that `options` fill; constant once loaded */
+    size_t state_size;     /* of the node's private, zeroed state */
+    bool shared;           /* a processor of which one node serves all its pipelines (join) */
+    bool exporter_wrapped; /* an exporter that gets sending_queue and retry_on_failure in front */
+    bool wants_spans;      /* a processor that reads br_item.spans */
+    bool resolves;         /* an exporter whose peer is not known to read attributes by reference */
+    size_t common_at;      /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
+
+    /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */
+    int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs);
+    int (*create)(struct br_node *node, struct br_err *err);
+    int (*start)(struct br_node *node, struct br_err *err); /* NULL: nothing to open */
+    void (*consume)(struct br_node *node, struct br_item *item); /* NULL for receivers, extensions */
+    void (*drain)(struct br_node *node);   /* NULL: drained at once */
+    void (*destroy)(struct br_node *node); /* NULL: only the state, which the graph frees */
+};
+
+struct br_node {
+    const struct br_component *component;
+    const char *id;          /* "otlp/tempo"; borrowed from the config */
+    const void *config;      /* the component's config struct, constant */
+    void *state;             /* state_size zeroed bytes */
+    struct br_host *host;
+    struct br_log log;       /* "exporter/otlp/tempo" */
+    struct br_consumer input; /* what upstream calls: forwards to component->consume */
+    struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL where the node has none */
+    bool in_pipeline[BR_SIGNALS]; /* which signals reach it or leave it */
+    bool drained;
+    void (*on_drained)(struct br_node *node, void *arg);
+    void *on_drained_arg;
+    const char *metadata_keys; /* receivers: lower-case client metadata to keep on items: name\0name\0\0,
+                                  or NULL */
+    bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
+};
+
+/* Hands an item to what follows the node for the item's signal. */
+void br_node_forward(struct br_node *node, struct br_item *item);
+
+/* A counter or gauge with labels `<kind>="<id>"` and, unless NULL, one more. */
+double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
+                       const char *label, const char *value);
+
+/* Says that everything the node held is finished or handed on. Once, after drain was called. */
+void br_node_drained(struct br_node *node);
+
+/* The registry: every component that is built in, NULL-terminated, sorted by kind and name. */
+extern const struct br_component *const br_components[];
+
+/* The component of that kind with the name or alias, or NULL. */
+const struct br_component *br_component_find(const struct br_component *const *registry,
+                                             enum br_kind kind, const char *name);

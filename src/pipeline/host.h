@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The only door to the outside that a component has: clock, timers, buffers, work for the end of the
+ * loop turn, metrics, random numbers, servers and clients. A worker embeds one; a test makes a fake
+ * whose clock it moves by hand.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/timer.h"
+#include "pipeline/metrics.h"
+
+struct br_host;
+struct br_server;
+struct br_server_config;
+struct br_service;
+struct br_client;
+struct br_client_config;
+
+/* Work for the end of the loop turn; a member of the thing it is for. */
+struct br_deferred {
+    struct br_list link;
+    void (*fn)(struct br_deferred *d);
+};
+
+struct br_host_ops {
+    uint64_t (*mono_ms)(struct br_host *h); /* monotonic milliseconds */
+    uint64_t (*unix_ns)(struct br_host *h);
+    /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
+    int (*serve)(struct br_host *h, const struct br_server_config *config,
+                 struct br_service *service, struct br_server **ret, struct br_err *err);
+    /* net/client.h: never fails for an endpoint that does not answer. */
+    int (*connect)(struct br_host *h, const struct br_client_config *config,
+                   struct br_client **ret, struct br_err *err);
+};
+
+struct br_host {
+    const struct br_host_ops *ops;
+    struct br_pool *pool;
+    struct br_timers timers;
+    struct br_list deferred; /* of br_deferred */
+    struct br_list finished; /* of br_item */
+    struct br_metrics *metrics;
+    struct br_ledger ledger;
+    uint64_t random_state;
+    size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
+    unsigned worker, n_workers;
+    void *shared; /* struct br_shared: what the workers of one service share (service.h) */
+};
+
+/* Sets up the parts that do no I/O; `ops` and the pool stay the caller's. Returns 0 or BR_ENOMEM. */
+int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_pool *pool);
+void br_host_release(struct br_host *h);
+
+uint64_t br_host_mono_ms(struct br_host *h);
+uint64_t br_host_unix_ns(struct br_host *h);
+
+/* Arms `t` to fire in `delay_ms`. Without memory for it, it fires never and false is returned. */
+bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn);
+void br_host_timer_stop(struct br_host *h, struct br_timer *t);
+
+/* Queues `d` for the end of this loop turn; once, however often it is called before. */
+void br_host_defer(struct br_host *h, struct br_deferred *d, void (*fn)(struct br_deferred *d));
+void br_host_defer_cancel(struct br_deferred *d);
+
+/* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
+ * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */
+bool br_host_turn(struct br_host *h);
+
+/* A number in [0, 1), for jitter and sampling; not for secrets. */
+double br_host_random(struct br_host *h);

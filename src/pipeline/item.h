@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What flows: one signal, an OTLP export request as ranges of reference-counted buffers, an arena,
+ * and exactly one outcome.
+ *
+ * An export request of either signal is a list of top-level fields. Each becomes a part: a
+ * ResourceSpans or ResourceProfiles, the profiles dictionary, or a field that we do not know. A part
+ * keeps the very bytes that came, and beside them, where a processor changed it, a new Resource;
+ * untouched parts leave byte for byte as they came. Concatenated requests are a request, so a batch
+ * of traces is nothing but the parts of its items.
+ *
+ * Who answers for the items (spans or samples) is kept by number: `n_held` is what this item owes
+ * the ledger. It moves with the data (br_item_absorb), and is settled as sent, rejected or dropped
+ * by whoever decides; br_item_finish settles what is left by the outcome.
+ *
+ * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing records
+ * the outcome and queues the callback for the end of the loop turn; it never calls back at once.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/list.h"
+#include "pipeline/outcome.h"
+
+struct br_host;
+struct br_item;
+
+enum br_signal { BR_TRACES, BR_PROFILES };
+#define BR_SIGNALS 2
+
+/* "traces" or "profiles"; "spans" or "samples", which is what their items are. */
+const char *br_signal_name(enum br_signal signal);
+const char *br_signal_items(enum br_signal signal);
+
+enum br_part_kind {
+    BR_PART_RESOURCE,   /* ResourceSpans or ResourceProfiles, field 1 */
+    BR_PART_DICTIONARY, /* ProfilesDictionary, field 2 of a profiles request */
+    BR_PART_OTHER,      /* a field that the schema does not know */
+};
+
+struct br_part {
+    enum br_part_kind kind;
+    uint32_t n_items;     /* spans or samples in it */
+    struct br_buf *buf;   /* keeps `raw` alive */
+    const uint8_t *raw;   /* tag, length and body, as they came */
+    uint32_t raw_len;
+    uint32_t body_at;     /* where the body starts in `raw` */
+    uint32_t res_at;      /* RESOURCE: where its Resource field starts (the tag), from `raw` ... */
+    uint32_t res_len;     /* ... and its length with tag; 0: it has none */
+    uint32_t res_body_at; /* where the Resource message itself starts, from `raw` */
+    struct br_buf *new_resource_buf;
+    const uint8_t *new_resource; /* replaces the Resource message; NULL: unchanged */
+    uint32_t new_resource_len;
+};
+
+/* A span as the walk found it; every pointer into its part's bytes. Made only where a consumer asked
+ * for it (br_component.wants_spans). */
+struct br_span {
+    const uint8_t *body;
+    const uint8_t *trace_id;  /* 16 bytes, or NULL */
+    const uint8_t *span_id;   /* 8 bytes, or NULL */
+    const uint8_t *parent_id; /* 8 bytes, or NULL */
+    const uint8_t *name;
+    uint64_t start_ns, end_ns;
+    uint32_t body_len, name_len;
+    uint32_t part; /* index of its part in the item */
+    uint8_t kind;  /* Span.SpanKind */
+    uint8_t status; /* Status.StatusCode */
+};
+
+typedef void br_item_done_fn(struct br_item *item, void *arg);
+
+struct br_item {
+    struct br_host *host;
+    enum br_signal signal;
+    uint32_t n_items; /* spans or samples in its parts */
+    uint32_t n_held;  /* of these, still owed to the ledger by this item */
+    uint32_t n_parts, cap_parts;
+    struct br_part *parts;
+    size_t size; /* bytes that the parts take on the wire */
+    struct br_span *spans; /* n_items of them in order, or NULL; in the arena */
+    struct br_arena arena;
+    uint64_t received_ms;      /* monotonic */
+    const char *metadata;      /* client metadata that batch::metadata_keys asked for, or NULL: name\0
+                                  value\0 pairs, ended by an empty name; in the arena */
+    struct br_outcome outcome; /* valid once finished */
+    br_item_done_fn *done;     /* set by who made the item; NULL: nobody waits */
+    void *done_arg;
+    struct br_item *parent;    /* folds our outcome into its own; NULL: none */
+    uint32_t n_children;       /* unfinished ones */
+    bool finished;
+    struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
+};
+
+/* A new, empty item without ledger debt, which the caller owns. NULL when there is no memory. */
+struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
+
+/* Enters the item's n_items into the ledger as received; from then on it owes them. */
+void br_item_received(struct br_item *item);
+
+/* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns 0
+ * or BR_ENOMEM. */
+int br_item_add_part(struct br_item *item, const struct br_part *part);
+
+/* Moves all parts, and the ledger debt, of `from` to the end of `into`; `from` is left empty, to be
+ * finished. Returns 0 or BR_ENOMEM; on failure nothing moved. */
+int br_item_absorb(struct br_item *into, struct br_item *from);
+
+/* Replaces the Resource message of a part. Takes a reference of its own on `buf` (which holds
+ * `data`); len may be 0. Never fails. */
+void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
+                          const uint8_t *data, size_t len);
+
+/* Drops all parts; n_items and size become 0. The ledger debt stays. */
+void br_item_clear_parts(struct br_item *item);
+
+/* The Resource message of a part (its replacement where there is one). `*ret_len` may be 0. */
+const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len);
+
+/* Bytes a part takes on the wire. */
+size_t br_part_size(const struct br_part *part);
+
+/* Appends the part, or all parts of an item, to a rope as they go on the wire. Returns 0 or
+ * BR_ENOMEM (a part may have been appended). */
+int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out);
+int br_item_write(const struct br_item *item, struct br_rope *out);
+
+/* A child that shares the parts of `item` and, unless `copy_debt`, owes nothing. Its outcome folds
+ * into the parent's, which is finished when its last child is and br_item_release_parent was called.
+ * With `copy_debt` the ledger counts the child's items as received once more (a further
+ * destination). NULL when there is no memory. */
+struct br_item *br_item_child(struct br_item *item, bool copy_debt);
+
+/* The parent may finish once its children have: the counterpart of the first br_item_child. */
+void br_item_release_parent(struct br_item *item);
+
+/* Says what became of `n` of the items that `item` owes. */
+enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };
+void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n);
+
+/* Finishes the item: exactly once, by whoever holds it, who must not touch it afterwards. What it
+ * still owes is settled: sent when BR_DONE, rejected otherwise. */
+void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
+
+/* As br_item_finish with BR_DONE, BR_RETRY, BR_REJECT. */
+void br_item_done(struct br_item *item);
+void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
+void br_item_reject(struct br_item *item, enum br_status status, const char *why);
+
+/* Frees an item that was never handed to a consumer. What it owes is settled as rejected. */
+void br_item_free(struct br_item *item);

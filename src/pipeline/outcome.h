@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How an item ended, and the one table that turns this into a gRPC status and an HTTP code.
+ * Source: opentelemetry-proto docs/specification.md (1.11), "Failures" and "OTLP/HTTP Response".
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum br_verdict {
+    BR_DONE,   /* taken over by the next in line, or delivered */
+    BR_RETRY,  /* not now: send the same again, after the delay */
+    BR_REJECT, /* never: sending the same again cannot help */
+};
+
+/* gRPC status codes (grpc/doc/statuscodes.md). */
+enum br_status {
+    BR_STATUS_OK = 0,
+    BR_STATUS_CANCELLED = 1,
+    BR_STATUS_UNKNOWN = 2,
+    BR_STATUS_INVALID_ARGUMENT = 3,
+    BR_STATUS_DEADLINE_EXCEEDED = 4,
+    BR_STATUS_NOT_FOUND = 5,
+    BR_STATUS_ALREADY_EXISTS = 6,
+    BR_STATUS_PERMISSION_DENIED = 7,
+    BR_STATUS_RESOURCE_EXHAUSTED = 8,
+    BR_STATUS_FAILED_PRECONDITION = 9,
+    BR_STATUS_ABORTED = 10,
+    BR_STATUS_OUT_OF_RANGE = 11,
+    BR_STATUS_UNIMPLEMENTED = 12,
+    BR_STATUS_INTERNAL = 13,
+    BR_STATUS_UNAVAILABLE = 14,
+    BR_STATUS_DATA_LOSS = 15,
+    BR_STATUS_UNAUTHENTICATED = 16,
+};
+
+struct br_outcome {
+    enum br_verdict verdict;
+    enum br_status status; /* why; OK when verdict is BR_DONE */
+    uint32_t delay_ms;     /* BR_RETRY: when to try again; 0: no hint */
+    uint32_t n_rejected;   /* BR_DONE: items that the destination refused for good */
+    char text[192];        /* one sentence; empty when there is nothing to say */
+};
+
+#define BR_OUTCOME_DONE ((struct br_outcome){.verdict = BR_DONE})
+
+/* Outcomes with a printf-style sentence. */
+struct br_outcome br_outcome_retry(enum br_status status, uint32_t delay_ms, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Folds the outcome of a child into its parent's: the worst verdict wins and brings its sentence,
+ * rejected counts add up, the longest delay stays. */
+void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child);
+
+/* The gRPC status that answers a client: OK, UNAVAILABLE for every BR_RETRY, `status` otherwise. */
+enum br_status br_outcome_grpc(const struct br_outcome *o);
+
+/* The HTTP code that answers a client: 200, 503 for every BR_RETRY, else by `status` (400, 401, 403,
+ * 404, 413, 500). */
+unsigned br_outcome_http(const struct br_outcome *o);
+
+/* True when a client may send again what a server answered with this status; RESOURCE_EXHAUSTED only
+ * with a RetryInfo. */
+bool br_status_retryable(enum br_status status, bool has_retry_info);
+
+/* "UNAVAILABLE"; "UNKNOWN" for what is no status. */
+const char *br_status_name(enum br_status status);

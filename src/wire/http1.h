@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/1.1 messages without I/O (RFC 9112): bytes in, events out. Strict: whatever two parsers could
+ * read differently is refused with 400 and the connection closed, never guessed (both lengths, two
+ * lengths, unknown transfer codings, obs-fold, bare CR or LF, space before a colon, NUL, chunk sizes
+ * over 2^63, no Host or two). The same parser reads requests (server) and responses (client).
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum br_http1_event {
+    BR_HTTP1_MORE,  /* all input is used; feed more */
+    BR_HTTP1_HEAD,  /* start line and headers are complete: the fields below are valid until DONE */
+    BR_HTTP1_BODY,  /* `*body`, `*body_len` are the next piece of the body, inside the input */
+    BR_HTTP1_DONE,  /* the message is complete; the next call starts a new one */
+    BR_HTTP1_ERROR, /* the peer broke the protocol: answer `error_status`, then close */
+};
+
+struct br_http1_header {
+    const char *name; /* lower case, terminated */
+    const char *value; /* without surrounding white space, terminated */
+};
+
+#define BR_HTTP1_HEAD_MAX 65536
+#define BR_HTTP1_HEADERS_MAX 128
+
+struct br_http1 {
+    /* Valid from HEAD to DONE. */
+    const char *method;      /* requests: "POST" */
+    const char *target;      /* requests, as sent: origin-form, or the path of an absolute-form */
+    unsigned status;         /* responses */
+    unsigned minor;          /* HTTP/1.x */
+    const struct br_http1_header *headers;
+    size_t n_headers;
+    bool keep_alive;         /* the connection may carry another message */
+    bool chunked;
+    bool has_length;         /* Content-Length was there */
+    uint64_t content_length;
+    bool expect_continue;    /* requests: the peer waits for "100 Continue" */
+    bool upgrade;            /* an Upgrade header was there (it is ignored) */
+    /* Valid after ERROR. */
+    unsigned error_status;   /* 400, 413 (head too large: 431), 417, 501, 505 */
+    const char *error_text;
+    struct br_http1_impl *impl;
+};
+
+/* Prepares a parser of requests, or of responses. Returns 0 or BR_ENOMEM. */
+int br_http1_init(struct br_http1 *p, bool responses);
+void br_http1_release(struct br_http1 *p);
+
+/* Responses only: the request that the next response answers was a HEAD (it has no body). */
+void br_http1_expect_no_body(struct br_http1 *p);
+
+/* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and says
+ * what happened. Call again with the rest until it says MORE (or ERROR, after which nothing may be
+ * fed). Responses without length end at br_http1_eof. */
+enum br_http1_event br_http1_next(struct br_http1 *p, const uint8_t **data, size_t *len,
+                                  const uint8_t **body, size_t *body_len);
+
+/* The peer closed. Returns DONE when this completes a response, MORE when no message was under way,
+ * ERROR otherwise. */
+enum br_http1_event br_http1_eof(struct br_http1 *p);
+
+/* The value of a header (lower-case name), or NULL. Between HEAD and DONE. */
+const char *br_http1_header(const struct br_http1 *p, const char *name);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The protobuf wire format, read in place and written into memory that the caller has.
+ * Source: protobuf.dev/programming-guides/encoding. Overlong varints are legal as long as they fit
+ * in ten bytes (async-profiler pads lengths to five); groups are not.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum br_wire { BR_WIRE_VARINT = 0, BR_WIRE_I64 = 1, BR_WIRE_LEN = 2, BR_WIRE_I32 = 5 };
+
+#define BR_TAG(field, wire) ((uint32_t)(field) << 3 | (uint32_t)(wire))
+#define BR_VARINT_MAX 10 /* bytes of the longest varint */
+
+/* Reads a varint between `p` and `end`. Returns the byte after it, or NULL when it is cut off or
+ * longer than ten bytes. */
+const uint8_t *br_varint_slow(const uint8_t *p, const uint8_t *end, uint64_t *ret);
+
+static inline const uint8_t *br_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
+{
+    if (__builtin_expect(p < end && *p < 0x80, 1)) {
+        *ret = *p;
+        return p + 1;
+    }
+    return br_varint_slow(p, end, ret);
+}
+
+/* One field of a message. */
+struct br_field {
+    uint32_t number;
+    enum br_wire wire;
+    uint64_t value;      /* VARINT, I64, I32; LEN: the length */
+    const uint8_t *data; /* LEN: the first byte */
+    const uint8_t *at;   /* the first byte of the tag */
+};
+
+/* Reads the field at `p`. Returns the byte after it, or NULL when it is malformed: cut off, field
+ * number 0 or past 2^29 - 1, a group, an unknown wire type. */
+const uint8_t *br_field_next(const uint8_t *p, const uint8_t *end, struct br_field *ret);
+
+/* Bytes that a varint takes: 1 to 10. */
+static inline size_t br_varint_size(uint64_t v)
+{
+    return (size_t)(70 - __builtin_clzll(v | 1)) / 7;
+}
+
+/* Writes into `p`, which must have room; returns the byte after. */
+static inline uint8_t *br_put_varint(uint8_t *p, uint64_t v)
+{
+    while (v >= 0x80) {
+        *p++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *p++ = (uint8_t)v;
+    return p;
+}
+
+static inline uint8_t *br_put_bytes(uint8_t *p, const void *data, size_t len)
+{
+    if (len)
+        memcpy(p, data, len);
+    return p + len;
+}
+
+/* A length-delimited field: tag, length, bytes. */
+static inline uint8_t *br_put_len(uint8_t *p, uint32_t field, const void *data, size_t len)
+{
+    p = br_put_varint(p, BR_TAG(field, BR_WIRE_LEN));
+    p = br_put_varint(p, len);
+    return br_put_bytes(p, data, len);
+}
+
+/* Bytes that br_put_len writes. */
+static inline size_t br_len_size(uint32_t field, size_t len)
+{
+    return br_varint_size(BR_TAG(field, BR_WIRE_LEN)) + br_varint_size(len) + len;
+}
+
+static inline uint64_t br_load64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v; /* little endian, as on the wire; meson refuses other machines */
+}
+
+static inline uint32_t br_load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
