@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/component.h"
+
+#include <string.h>
+
+static const char *const kinds[][2] = {
+    [BR_RECEIVER] = {"receiver", "receivers"},    [BR_PROCESSOR] = {"processor", "processors"},
+    [BR_EXPORTER] = {"exporter", "exporters"},    [BR_CONNECTOR] = {"connector", "connectors"},
+    [BR_EXTENSION] = {"extension", "extensions"},
+};
+
+const char *br_kind_name(enum br_kind kind)
+{
+    return kinds[kind][0];
+}
+
+const char *br_kind_section(enum br_kind kind)
+{
+    return kinds[kind][1];
+}
+
+const struct br_component *br_component_find(const struct br_component *const *registry,
+                                             enum br_kind kind, const char *name)
+{
+    for (; *registry; registry++) {
+        const struct br_component *c = *registry;
+        if (c->kind == kind &&
+            (strcmp(c->name, name) == 0 || (c->alias && strcmp(c->alias, name) == 0)))
+            return c;
+    }
+    return NULL;
+}
+
+void br_node_forward(struct br_node *node, struct br_item *item)
+{
+    struct br_consumer *next = node->next[item->signal];
+    if (next)
+        br_consume(next, item);
+    else
+        br_item_reject(item, BR_STATUS_INTERNAL, "no pipeline takes this signal here");
+}
+
+double *br_node_metric(struct br_node *node, enum br_metric_type type, const char *name,
+                       const char *label, const char *value)
+{
+    struct br_str labels = {.max = 1024};
+    br_label(&labels, br_kind_name(node->component->kind), node->id);
+    if (label)
+        br_label(&labels, label, value);
+    double *metric = br_metric(node->host->metrics, type, name, labels.data ? labels.data : "");
+    br_str_release(&labels);
+    return metric;
+}
+
+void br_node_drained(struct br_node *node)
+{
+    if (node->drained)
+        return;
+    node->drained = true;
+    if (node->on_drained)
+        node->on_drained(node, node->on_drained_arg);
+}
