@@ -93,7 +93,7 @@ struct br_item {
     void *done_arg;
     struct br_item *parent;    /* folds our outcome into its own; NULL: none */
     uint32_t n_children;       /* unfinished ones */
-    bool finished;
+    bool finished, parent_released;
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
@@ -130,11 +130,18 @@ size_t br_part_size(const struct br_part *part);
 int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out);
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* A child that shares the parts of `item` and, unless `copy_debt`, owes nothing. Its outcome folds
- * into the parent's, which is finished when its last child is and br_item_release_parent was called.
- * With `copy_debt` the ledger counts the child's items as received once more (a further
- * destination). NULL when there is no memory. */
-struct br_item *br_item_child(struct br_item *item, bool copy_debt);
+/* What a child owes the ledger: nothing; its share of what the parent owes, which moves to it; or the
+ * same once more, because it goes to a further destination (the ledger counts it as received again). */
+enum br_debt { BR_DEBT_NONE, BR_DEBT_MOVE, BR_DEBT_COPY };
+
+/* A child of `item`: with `share`, it refers to all parts of the parent; without, it is empty and the
+ * caller fills it (then br_item_take_debt). Its outcome folds into the parent's, which is finished
+ * when its last child is and br_item_release_parent was called; what a child still owes when it ends
+ * other than BR_DONE goes back to the parent. NULL when there is no memory. */
+struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt);
+
+/* Moves up to n_items of what `from` owes to `item`. */
+void br_item_take_debt(struct br_item *item, struct br_item *from);
 
 /* The parent may finish once its children have: the counterpart of the first br_item_child. */
 void br_item_release_parent(struct br_item *item);
@@ -144,13 +151,17 @@ enum br_fate { BR_FATE_SENT, BR_FATE_REJECTED, BR_FATE_DROPPED };
 void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n);
 
 /* Finishes the item: exactly once, by whoever holds it, who must not touch it afterwards. What it
- * still owes is settled: sent when BR_DONE, rejected otherwise. */
+ * still owes is settled as sent when BR_DONE (less n_rejected, which is dropped for the reason
+ * "partial_success"); otherwise it goes back to the parent, or, without one, counts as rejected. */
 void br_item_finish(struct br_item *item, const struct br_outcome *outcome);
 
 /* As br_item_finish with BR_DONE, BR_RETRY, BR_REJECT. */
 void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
+
+/* Runs a finished item's callback, folds it into its parent and frees it. Only for the host's turn. */
+void br_item_complete(struct br_item *item);
 
 /* Frees an item that was never handed to a consumer. What it owes is settled as rejected. */
 void br_item_free(struct br_item *item);

@@ -47,3 +47,6 @@ struct br_ledger {
 
 /* Makes the ledger's metrics (braid_ledger_*). */
 void br_ledger_init(struct br_ledger *l, struct br_metrics *m);
+
+/* Counts `n` items that were given up for a reason ("queue_full", "retries_exhausted", ...). */
+void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n);

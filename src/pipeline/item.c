@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/item.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "pipeline/host.h"
+#include "wire/protobuf.h"
+
+#define PARTS_MAX (1u << 22)
+#define PREFIX_MAX 24 /* two tags and two lengths */
+
+const char *br_signal_name(enum br_signal signal)
+{
+    return signal == BR_TRACES ? "traces" : "profiles";
+}
+
+const char *br_signal_items(enum br_signal signal)
+{
+    return signal == BR_TRACES ? "spans" : "samples";
+}
+
+struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
+{
+    struct br_item *item = br_malloc(sizeof *item);
+    if (!item)
+        return NULL;
+    memset(item, 0, offsetof(struct br_item, outcome));
+    item->outcome = BR_OUTCOME_DONE;
+    item->done = NULL;
+    item->done_arg = NULL;
+    item->parent = NULL;
+    item->n_children = 0;
+    item->finished = item->parent_released = false;
+    item->host = host;
+    item->signal = signal;
+    br_arena_init(&item->arena, 64u << 20);
+    br_list_init(&item->link);
+    return item;
+}
+
+void br_item_received(struct br_item *item)
+{
+    struct br_ledger *l = &item->host->ledger;
+    *l->received[item->signal] += item->n_items;
+    *l->held[item->signal] += item->n_items;
+    item->n_held = item->n_items;
+    item->received_ms = br_host_mono_ms(item->host);
+}
+
+static void part_ref(const struct br_part *part)
+{
+    if (part->buf)
+        br_buf_ref(part->buf);
+    if (part->new_resource_buf)
+        br_buf_ref(part->new_resource_buf);
+}
+
+static void part_unref(struct br_part *part)
+{
+    br_buf_unref(part->buf);
+    br_buf_unref(part->new_resource_buf);
+}
+
+int br_item_add_part(struct br_item *item, const struct br_part *part)
+{
+    if (br_grow(&item->parts, &item->cap_parts, (size_t)item->n_parts + 1, sizeof *item->parts,
+                PARTS_MAX))
+        return BR_ENOMEM;
+    part_ref(part);
+    item->parts[item->n_parts++] = *part;
+    item->n_items += part->n_items;
+    item->size += br_part_size(part);
+    return 0;
+}
+
+void br_item_take_debt(struct br_item *item, struct br_item *from)
+{
+    uint32_t n = item->n_items < from->n_held ? item->n_items : from->n_held;
+    item->n_held += n;
+    from->n_held -= n;
+}
+
+int br_item_absorb(struct br_item *into, struct br_item *from)
+{
+    if (into->n_parts == 0) {
+        br_free(into->parts);
+        into->parts = from->parts;
+        into->cap_parts = from->cap_parts;
+        from->parts = NULL;
+        from->cap_parts = 0;
+    } else {
+        if (br_grow(&into->parts, &into->cap_parts, (size_t)into->n_parts + from->n_parts,
+                    sizeof *into->parts, PARTS_MAX))
+            return BR_ENOMEM;
+        if (from->n_parts)
+            memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
+    }
+    into->n_parts += from->n_parts;
+    into->n_items += from->n_items;
+    into->size += from->size;
+    into->n_held += from->n_held;
+    from->n_parts = from->n_items = from->n_held = 0;
+    from->size = 0;
+    from->spans = NULL;
+    return 0;
+}
+
+void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
+                          const uint8_t *data, size_t len)
+{
+    item->size -= br_part_size(part);
+    if (buf)
+        br_buf_ref(buf);
+    br_buf_unref(part->new_resource_buf);
+    part->new_resource_buf = buf;
+    part->new_resource = data;
+    part->new_resource_len = (uint32_t)len;
+    item->size += br_part_size(part);
+}
+
+void br_item_clear_parts(struct br_item *item)
+{
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        part_unref(&item->parts[i]);
+    br_free(item->parts);
+    item->parts = NULL;
+    item->n_parts = item->cap_parts = item->n_items = 0;
+    item->size = 0;
+    item->spans = NULL;
+}
+
+const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
+{
+    if (part->new_resource) {
+        *ret_len = part->new_resource_len;
+        return part->new_resource;
+    }
+    *ret_len = part->res_at + part->res_len - part->res_body_at;
+    return part->raw + part->res_body_at;
+}
+
+/* The body's length once its Resource is replaced. */
+static size_t new_body_len(const struct br_part *part)
+{
+    return part->raw_len - part->body_at - part->res_len +
+           br_len_size(1, part->new_resource_len);
+}
+
+size_t br_part_size(const struct br_part *part)
+{
+    return part->new_resource ? br_len_size(1, new_body_len(part)) : part->raw_len;
+}
+
+/* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
+static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
+                      struct br_rope *out)
+{
+    if (!part->new_resource)
+        return br_rope_add(out, part->buf, part->raw, part->raw_len);
+    uint8_t *start = *prefix;
+    uint8_t *p = br_put_varint(start, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, new_body_len(part));
+    p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, part->new_resource_len);
+    *prefix = p;
+    const uint8_t *after = part->raw + part->res_at + part->res_len;
+    const uint8_t *end = part->raw + part->raw_len;
+    const uint8_t *body = part->raw + part->body_at;
+    size_t before = part->res_len ? part->res_at - part->body_at : 0;
+    if (!part->res_len)
+        after = body;
+    int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
+    if (!rc)
+        rc = br_rope_add(out, part->new_resource_buf, part->new_resource, part->new_resource_len);
+    if (!rc)
+        rc = br_rope_add(out, part->buf, body, before);
+    if (!rc)
+        rc = br_rope_add(out, part->buf, after, (size_t)(end - after));
+    return rc;
+}
+
+static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *pool,
+                       struct br_rope *out)
+{
+    size_t edited = 0;
+    for (uint32_t i = 0; i < n; i++)
+        edited += parts[i].new_resource != NULL;
+    struct br_buf *prefixes = NULL;
+    uint8_t *prefix = NULL;
+    if (edited) {
+        prefixes = br_buf_new(pool, edited * PREFIX_MAX);
+        if (!prefixes)
+            return BR_ENOMEM;
+        prefix = prefixes->data;
+    }
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = write_part(&parts[i], prefixes, &prefix, out);
+    br_buf_unref(prefixes);
+    return rc;
+}
+
+int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out)
+{
+    return write_parts(part, 1, pool, out);
+}
+
+int br_item_write(const struct br_item *item, struct br_rope *out)
+{
+    return write_parts(item->parts, item->n_parts, item->host->pool, out);
+}
+
+struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt)
+{
+    struct br_item *child = br_item_new(item->host, item->signal);
+    if (!child)
+        return NULL;
+    if (share) {
+        size_t bytes = item->n_parts * sizeof *item->parts;
+        child->parts = br_malloc(bytes);
+        if (!child->parts) {
+            br_item_free(child);
+            return NULL;
+        }
+        if (bytes)
+            memcpy(child->parts, item->parts, bytes);
+        child->n_parts = child->cap_parts = item->n_parts;
+        for (uint32_t i = 0; i < item->n_parts; i++)
+            part_ref(&item->parts[i]);
+        child->n_items = item->n_items;
+        child->size = item->size;
+        child->spans = item->spans; /* in the parent's arena, which outlives the child */
+        child->metadata = item->metadata;
+        if (debt == BR_DEBT_MOVE)
+            br_item_take_debt(child, item);
+        else if (debt == BR_DEBT_COPY)
+            br_item_received(child);
+    }
+    child->received_ms = item->received_ms;
+    child->parent = item;
+    if (item->n_children++ == 0)
+        item->outcome = BR_OUTCOME_DONE;
+    return child;
+}
+
+void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n)
+{
+    if (n > item->n_held)
+        n = item->n_held;
+    if (n == 0)
+        return;
+    struct br_ledger *l = &item->host->ledger;
+    item->n_held -= n;
+    *l->held[item->signal] -= n;
+    if (fate == BR_FATE_SENT)
+        *l->sent[item->signal] += n;
+    else if (fate == BR_FATE_REJECTED)
+        *l->rejected[item->signal] += n;
+    else
+        br_ledger_dropped(l, item->signal, reason, n);
+}
+
+static void settle_rest(struct br_item *item)
+{
+    const struct br_outcome *o = &item->outcome;
+    if (o->verdict == BR_DONE) {
+        br_item_settle(item, BR_FATE_DROPPED, "partial_success", o->n_rejected);
+        br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
+    } else if (item->parent) {
+        item->parent->n_held += item->n_held;
+        item->n_held = 0;
+    } else {
+        br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    }
+}
+
+void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
+{
+    assert(!item->finished);
+    item->finished = true;
+    if (outcome != &item->outcome)
+        item->outcome = *outcome;
+    settle_rest(item);
+    br_list_append(&item->host->finished, &item->link);
+}
+
+void br_item_done(struct br_item *item)
+{
+    br_item_finish(item, &BR_OUTCOME_DONE);
+}
+
+void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why)
+{
+    struct br_outcome o = br_outcome_retry(status, delay_ms, "%s", why);
+    br_item_finish(item, &o);
+}
+
+void br_item_reject(struct br_item *item, enum br_status status, const char *why)
+{
+    struct br_outcome o = br_outcome_reject(status, "%s", why);
+    br_item_finish(item, &o);
+}
+
+void br_item_release_parent(struct br_item *item)
+{
+    item->parent_released = true;
+    if (item->n_children == 0)
+        br_item_finish(item, &item->outcome);
+}
+
+void br_item_free(struct br_item *item)
+{
+    if (!item)
+        return;
+    br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    br_item_clear_parts(item);
+    br_arena_release(&item->arena);
+    br_free(item);
+}
+
+void br_item_complete(struct br_item *item)
+{
+    struct br_item *parent = item->parent;
+    if (item->done)
+        item->done(item, item->done_arg);
+    if (parent) {
+        br_outcome_fold(&parent->outcome, &item->outcome);
+        if (--parent->n_children == 0 && parent->parent_released && !parent->finished)
+            br_item_finish(parent, &parent->outcome);
+    }
+    br_item_free(item);
+}
