@@ -85,7 +85,7 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
         pool->idle -= size;
         buf = (struct br_buf *)(void *)i;
     } else {
-        buf = br_malloc(sizeof *buf + size);
+        buf = br_malloc(sizeof *buf + size + BR_BUF_SLACK);
         if (!buf)
             return NULL;
     }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #define BR_BUF_MAX (256u << 20) /* the largest buffer a pool gives out */
+#define BR_BUF_SLACK 16         /* bytes after `cap` that may be read (and mean nothing) */
 
 struct br_pool;
 

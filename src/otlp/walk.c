@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/walk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "otlp/walk_internal.h"
+
+#define LEN (BR_WIRE_LEN + 1)
+#define VARINT (BR_WIRE_VARINT + 1)
+#define I64 (BR_WIRE_I64 + 1)
+
+bool br_walk_malformed(struct br_walker *w)
+{
+    return br_walk_fail(w, "malformed protobuf");
+}
+
+bool br_walk_too_deep(struct br_walker *w)
+{
+    if (!w->what) {
+        w->what = "messages are nested too deep";
+        w->code = BR_ETOOBIG;
+    }
+    return false;
+}
+
+bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n)
+{
+    if (w->options->utf8 == BR_UTF8_PASS || br_utf8_valid(p, n) == n)
+        return true;
+    w->bad_utf8++;
+    return w->options->utf8 == BR_UTF8_REPAIR ||
+           br_walk_fail(w, "a string is not valid UTF-8 (invalid_utf8 is reject)");
+}
+
+bool br_walk_ascii_long(const uint8_t *p, size_t n)
+{
+    uint64_t all = br_load64(p + n - 16) | br_load64(p + n - 8);
+    for (size_t i = 0; i + 16 < n; i += 16)
+        all |= br_load64(p + i) | br_load64(p + i + 8);
+    return (all & 0x8080808080808080u) == 0;
+}
+
+const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                             const uint8_t *wires, size_t n_wires, struct br_field *ret)
+{
+    p = br_field_next(p, end, ret);
+    if (!p) {
+        br_walk_malformed(w);
+        return NULL;
+    }
+    if (ret->number < n_wires && wires[ret->number] && wires[ret->number] != ret->wire + 1) {
+        br_walk_fail(w, "a field has the wrong wire type");
+        return NULL;
+    }
+    return p;
+}
+
+/* ArrayValue and KeyValueList: field 1, repeated. */
+static bool walk_values(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth,
+                        bool pairs)
+{
+    static const uint8_t wires[] = {0, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number != 1)
+            continue;
+        if (pairs ? !br_walk_attribute(w, f.data, f.data + f.value, depth + 1)
+                  : !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* AnyValue in every shape; the common ones never come here. */
+static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, VARINT, VARINT, I64, LEN, LEN, LEN, VARINT};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 1 && !br_walk_string(w, f.data, f.value))
+            return false;
+        if ((f.number == 5 || f.number == 6) &&
+            !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == 6))
+            return false;
+        if (f.number == 8 && f.value && f.value >= w->n_tables[5])
+            return br_walk_fail(w, "string_value_strindex is outside the string table");
+    }
+    return true;
+}
+
+BR_HOT bool any_inline(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    if (__builtin_expect(p < end, 1)) {
+        const uint8_t *next = NULL;
+        size_t n;
+        if (*p == 0x0a) {
+            next = br_walk_len(p + 1, end, &n);
+            if (next && !br_walk_string(w, next, n))
+                return false;
+            next = next ? next + n : NULL;
+        } else if (*p == 0x18 || *p == 0x10) {
+            next = br_walk_varint(p + 1, end);
+        }
+        if (__builtin_expect(next == end, 1) && __builtin_expect(depth <= w->max_depth, 1))
+            return true;
+    }
+    return walk_any_slow(w, p, end, depth);
+}
+
+bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    return any_inline(w, p, end, depth);
+}
+
+/* KeyValue. */
+bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, VARINT};
+    if (__builtin_expect(depth > w->max_depth, 0))
+        return br_walk_too_deep(w);
+    while (p < end) {
+        size_t n;
+        uint8_t tag = *p;
+        if (__builtin_expect(tag == 0x0a || tag == 0x12, 1)) {
+            p = br_walk_len(p + 1, end, &n);
+            if (__builtin_expect(!p, 0))
+                return br_walk_malformed(w);
+            if (tag == 0x0a ? !br_walk_string(w, p, n) : !any_inline(w, p, p + n, depth + 1))
+                return false;
+            p += n;
+            continue;
+        }
+        struct br_field f;
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 3 && f.value && f.value >= w->n_tables[5])
+            return br_walk_fail(w, "key_strindex is outside the string table");
+        if (f.number == 1 && !br_walk_string(w, f.data, f.value))
+            return false;
+        if (f.number == 2 && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* EntityRef: four string fields. */
+static bool walk_entity(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number <= 4 && !br_walk_string(w, f.data, f.value)))
+            return false;
+    }
+    return true;
+}
+
+bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, VARINT, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 1 && !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+            return false;
+        if (f.number == 3 && !walk_entity(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, VARINT};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if ((f.number == 1 || f.number == 2) && !br_walk_string(w, f.data, f.value))
+            return false;
+        if (f.number == 3 && !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
+                           const uint8_t *next)
+{
+    if (part->res_len) {
+        w->resources_twice = true;
+        return;
+    }
+    part->res_at = (uint32_t)(f->at - part->raw);
+    part->res_len = (uint32_t)(next - f->at);
+    part->res_body_at = (uint32_t)(f->data - part->raw);
+}
+
+/* A Resource that occurs twice is, by protobuf's rule, the merge of both, which is their bytes one
+ * after the other. Rewrites such a part so that everything after the walk finds one. */
+static bool unite_resources(struct br_walker *w, struct br_part *part)
+{
+    const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_buf *buf = br_buf_new(part->buf->pool, (size_t)part->raw_len + 2 * BR_VARINT_MAX);
+    if (!buf) {
+        w->code = BR_ENOMEM;
+        w->what = "out of memory";
+        return false;
+    }
+    struct br_field f;
+    size_t resource_len = 0, rest_len = 0;
+    for (const uint8_t *p = body, *next; p < end; p = next) {
+        next = br_field_next(p, end, &f);
+        if (f.number == 1)
+            resource_len += f.value;
+        else
+            rest_len += (size_t)(next - p);
+    }
+    uint8_t *out = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    out = br_put_varint(out, br_len_size(1, resource_len) + rest_len);
+    part->body_at = (uint32_t)(out - buf->data);
+    out = br_put_varint(out, BR_TAG(1, BR_WIRE_LEN));
+    out = br_put_varint(out, resource_len);
+    for (int resources = 1; resources >= 0; resources--) {
+        for (const uint8_t *p = body, *next; p < end; p = next) {
+            next = br_field_next(p, end, &f);
+            if (f.number == 1 && resources)
+                out = br_put_bytes(out, f.data, f.value);
+            else if (f.number != 1 && !resources)
+                out = br_put_bytes(out, p, (size_t)(next - p));
+        }
+    }
+    buf->len = (uint32_t)(out - buf->data);
+    br_buf_unref(part->buf);
+    part->buf = buf;
+    part->raw = buf->data;
+    part->raw_len = buf->len;
+    part->res_at = part->res_body_at = part->body_at;
+    part->res_len = 0;
+    part->n_items = 0;
+    return true;
+}
+
+/* Says where the walk stopped. */
+static int report(const struct br_walker *w, enum br_signal signal, struct br_err *err)
+{
+    char where[128] = "request";
+    int n = 0;
+    static const char *const names[2][3] = {{"resource_spans", "scope_spans", "spans"},
+                                            {"resource_profiles", "scope_profiles", "profiles"}};
+    const long at[] = {w->resource, w->scope, w->item};
+    for (int i = 0; i < 3 && at[i] >= 0 && n < (int)sizeof where - 40; i++)
+        n += snprintf(where + n, sizeof where - (size_t)n, "%s%s[%ld]", i ? "." : "",
+                      names[signal][i], at[i]);
+    if (w->inner >= 0)
+        (void)snprintf(where + n, sizeof where - (size_t)n, ".samples[%ld]", w->inner);
+    const char *version = "";
+    if (signal == BR_PROFILES && w->code == BR_EINVAL)
+        version = " (profiles are read as v1development of opentelemetry-proto 1.10 or later)";
+    return br_err_set(err, w->code ? w->code : BR_EINVAL, "%s: %s%s", where,
+                      w->what ? w->what : "malformed protobuf", version);
+}
+
+/* Cuts the request into its top-level fields; field 1 is left for the second pass. */
+static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, const uint8_t *data,
+               size_t len)
+{
+    static const uint8_t wires[] = {0, LEN, LEN};
+    const uint8_t *p = data, *end = data + len;
+    struct br_field f;
+    while (p < end) {
+        const uint8_t *at = p;
+        p = br_walk_field(w, p, end, wires, item->signal == BR_PROFILES ? 3 : 2, &f);
+        if (!p)
+            return BR_EINVAL;
+        struct br_part part = {.kind = BR_PART_OTHER,
+                               .buf = buf,
+                               .raw = at,
+                               .raw_len = (uint32_t)(p - at),
+                               .body_at = f.data ? (uint32_t)(f.data - at) : 0};
+        if (f.number == 1) {
+            part.kind = BR_PART_RESOURCE;
+            part.res_at = part.res_body_at = part.body_at;
+        } else if (f.number == 2 && item->signal == BR_PROFILES) {
+            part.kind = BR_PART_DICTIONARY;
+            if (!br_walk_dictionary_count(w, f.data, p))
+                return BR_EINVAL;
+        }
+        if (br_item_add_part(item, &part)) {
+            w->code = BR_ENOMEM;
+            w->what = "out of memory";
+            return BR_ENOMEM;
+        }
+    }
+    return 0;
+}
+
+static bool walk_resource_part(struct br_walker *w, struct br_item *item, struct br_part *part)
+{
+    bool (*walk)(struct br_walker *, struct br_item *, struct br_part *) =
+        item->signal == BR_TRACES ? br_walk_resource_spans : br_walk_resource_profiles;
+    w->resources_twice = false;
+    if (!walk(w, item, part))
+        return false;
+    if (!w->resources_twice)
+        return true;
+    w->scope = w->item = w->inner = -1;
+    return unite_resources(w, part) && walk(w, item, part);
+}
+
+static bool walk_parts(struct br_walker *w, struct br_item *item)
+{
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        struct br_part *part = &item->parts[i];
+        const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
+        bool ok = true;
+        if (part->kind == BR_PART_DICTIONARY) {
+            w->resource = w->scope = w->item = -1;
+            ok = br_walk_dictionary(w, body, end);
+        } else if (part->kind == BR_PART_RESOURCE) {
+            w->resource++;
+            w->scope = w->item = w->inner = -1;
+            size_t before = br_part_size(part);
+            ok = walk_resource_part(w, item, part);
+            item->n_items += part->n_items;
+            item->size += br_part_size(part) - before;
+        }
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
+                     const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
+{
+    struct br_walker w = {.options = options,
+                          .max_depth = options->max_depth ? options->max_depth : BR_WALK_DEPTH,
+                          .resource = -1,
+                          .scope = -1,
+                          .item = -1,
+                          .inner = -1};
+    if (item->signal == BR_TRACES)
+        w.n_tables[5] = UINT32_MAX; /* references mean nothing in traces */
+    if (cut(&w, item, buf, data, len) || !walk_parts(&w, item))
+        return report(&w, item->signal, err);
+    *ret_bad = w.bad_utf8;
+    return 0;
+}
+
+int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
+            const struct br_walk_options *options, uint32_t *ret_repaired, struct br_err *err)
+{
+    uint32_t bad = 0;
+    *ret_repaired = 0;
+    if (len > UINT32_MAX)
+        return br_err_set(err, BR_ETOOBIG, "a request of 4 GiB or more");
+    int rc = walk_once(item, buf, data, len, options, &bad, err);
+    if (rc || !bad)
+        return rc;
+    struct br_buf *fixed = NULL;
+    rc = br_utf8_repair(item->signal, data, len, buf->pool, &fixed, ret_repaired);
+    if (rc)
+        return br_err_set(err, rc, "strings that are not UTF-8 could not be repaired: %s",
+                          br_strerror(rc));
+    br_item_clear_parts(item);
+    rc = walk_once(item, fixed, fixed->data, fixed->len, options, &bad, err);
+    br_buf_unref(fixed);
+    return rc;
+}

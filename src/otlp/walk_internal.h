@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the walks over both signals share. For src/otlp/walk*.c only. */
+#pragma once
+
+#include "otlp/walk.h"
+#include "wire/protobuf.h"
+
+#define BR_HOT static inline __attribute__((always_inline))
+
+struct br_walker {
+    const struct br_walk_options *options;
+    unsigned max_depth;
+    uint32_t bad_utf8;     /* strings that are not UTF-8 */
+    const char *what;      /* why the walk stopped; NULL: malformed wire format */
+    int code;              /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
+    long resource, scope, item, inner; /* where: indices, -1 before the first */
+    bool resources_twice;  /* the part has more than one Resource field */
+    uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
+};
+
+/* Every step takes the bytes [p, end) of one message and returns true, or false with w->what. */
+
+static inline bool br_walk_fail(struct br_walker *w, const char *what)
+{
+    if (!w->what) {
+        w->what = what;
+        w->code = BR_EINVAL;
+    }
+    return false;
+}
+
+bool br_walk_malformed(struct br_walker *w);
+bool br_walk_too_deep(struct br_walker *w);
+bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n);
+
+/* True for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
+bool br_walk_ascii_long(const uint8_t *p, size_t n);
+
+BR_HOT bool br_walk_string(struct br_walker *w, const uint8_t *p, size_t n)
+{
+    uint64_t high = 0x8080808080808080u;
+    if (__builtin_expect(n <= 8, 0)) {
+        uint64_t mask = n == 8 ? ~0ull : (1ull << (8 * n)) - 1;
+        if (__builtin_expect((br_load64(p) & mask & high) == 0, 1))
+            return true;
+    } else if (__builtin_expect(n <= 16, 1)) {
+        if (__builtin_expect(((br_load64(p) | br_load64(p + n - 8)) & high) == 0, 1))
+            return true;
+    } else if (n <= 32) {
+        uint64_t all = br_load64(p) | br_load64(p + 8) | br_load64(p + n - 16) |
+                       br_load64(p + n - 8);
+        if (__builtin_expect((all & high) == 0, 1))
+            return true;
+    } else if (__builtin_expect(br_walk_ascii_long(p, n), 1)) {
+        return true;
+    }
+    return br_walk_bad_string(w, p, n);
+}
+
+/* The length at `p`; the bytes after it, checked to lie before `end`, or NULL. */
+BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *ret)
+{
+    uint64_t n;
+    if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
+        n = p[0];
+        p += 1;
+    } else if (__builtin_expect(end - p >= 2 && p[1] < 0x80, 1)) {
+        n = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+        p += 2;
+    } else {
+        p = br_varint_slow(p, end, &n);
+        if (!p)
+            return NULL;
+    }
+    if (__builtin_expect(n > (uint64_t)(end - p), 0))
+        return NULL;
+    *ret = (size_t)n;
+    return p;
+}
+
+/* Skips a varint. */
+BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
+{
+    uint64_t ignored;
+    return br_varint(p, end, &ignored);
+}
+
+/* Messages that both signals use. `depth` is the level of the message that is walked. */
+bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+
+/* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
+ * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */
+const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                             const uint8_t *wires, size_t n_wires, struct br_field *ret);
+
+/* One resource message (field 1 of the request) of either signal: fills the part. */
+bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part);
+bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part);
+
+/* The first pass over dictionaries counts their entries, the second checks them. */
+bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end);
+bool br_walk_dictionary(struct br_walker *w, const uint8_t *p, const uint8_t *end);
+
+/* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
+void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
+                           const uint8_t *next);
+
+/* Copies a request with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
+int br_utf8_repair(enum br_signal signal, const uint8_t *data, size_t len, struct br_pool *pool,
+                   struct br_buf **ret, uint32_t *ret_repaired);

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "otlp/walk_internal.h"
+
+#define LEN (BR_WIRE_LEN + 1)
+#define VARINT (BR_WIRE_VARINT + 1)
+#define I64 (BR_WIRE_I64 + 1)
+#define I32 (BR_WIRE_I32 + 1)
+
+/* Levels of the messages of a traces request; the request itself is 1. */
+enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
+
+#define SPANS_FIRST 64
+
+static bool check_id(struct br_walker *w, size_t len, size_t want)
+{
+    if (len == want || len == 0)
+        return true;
+    return br_walk_fail(w, want == 16 ? "a trace id must have 16 bytes or none"
+                                      : "a span id must have 8 bytes or none");
+}
+
+static bool walk_event(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, I64, LEN, LEN, VARINT};
+    if (DEPTH_IN_SPAN > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 2 && !br_walk_string(w, f.data, f.value))
+            return false;
+        if (f.number == 3 && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, VARINT, I32};
+    if (DEPTH_IN_SPAN > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number <= 2 && !check_id(w, f.value, f.number == 1 ? 16 : 8))
+            return false;
+        if (f.number == 3 && !br_walk_string(w, f.data, f.value))
+            return false;
+        if (f.number == 4 && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_status(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                        struct br_span *span)
+{
+    static const uint8_t wires[] = {0, 0, LEN, VARINT};
+    if (DEPTH_IN_SPAN > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number == 2 && !br_walk_string(w, f.data, f.value)))
+            return false;
+        if (f.number == 3)
+            span->status = (uint8_t)f.value;
+    }
+    return true;
+}
+
+/* The fields of a span that are seldom or cold. */
+static bool walk_span_field(struct br_walker *w, const struct br_field *f, struct br_span *span)
+{
+    const uint8_t *end = f->data + f->value;
+    switch (f->number) {
+    case 1:
+        span->trace_id = f->value ? f->data : NULL;
+        return check_id(w, f->value, 16);
+    case 2:
+        span->span_id = f->value ? f->data : NULL;
+        return check_id(w, f->value, 8);
+    case 3:
+        return br_walk_string(w, f->data, f->value);
+    case 4:
+        span->parent_id = f->value ? f->data : NULL;
+        return check_id(w, f->value, 8);
+    case 5:
+        span->name = f->data;
+        span->name_len = (uint32_t)f->value;
+        return br_walk_string(w, f->data, f->value);
+    case 6:
+        span->kind = (uint8_t)f->value;
+        return true;
+    case 7:
+        span->start_ns = f->value;
+        return true;
+    case 8:
+        span->end_ns = f->value;
+        return true;
+    case 9:
+        return br_walk_attribute(w, f->data, end, DEPTH_IN_SPAN);
+    case 11:
+        return walk_event(w, f->data, end);
+    case 13:
+        return walk_link(w, f->data, end);
+    case 15:
+        return walk_status(w, f->data, end, span);
+    default:
+        return true;
+    }
+}
+
+static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                      struct br_span *span)
+{
+    static const uint8_t wires[] = {0,   LEN, LEN,    LEN, LEN,    LEN, VARINT, I64, I64,
+                                    LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, I32};
+    while (p < end) {
+        if (__builtin_expect(*p == 0x4a, 1)) { /* attributes are most of a span */
+            size_t n;
+            p = br_walk_len(p + 1, end, &n);
+            if (!p)
+                return br_walk_malformed(w);
+            if (!br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN))
+                return false;
+            p += n;
+            continue;
+        }
+        struct br_field f;
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p || !walk_span_field(w, &f, span))
+            return false;
+    }
+    return true;
+}
+
+/* Room for one more span in the item's list. */
+static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint32_t n)
+{
+    /* Powers of two from SPANS_FIRST: full exactly when n is one of them. */
+    if (n == 0 || (n >= SPANS_FIRST && (n & (n - 1)) == 0)) {
+        uint32_t cap = n < SPANS_FIRST ? SPANS_FIRST : n * 2;
+        struct br_span *grown = br_arena_alloc(&item->arena, cap * sizeof *grown);
+        if (!grown) {
+            w->what = "out of memory";
+            w->code = BR_ENOMEM;
+            return NULL;
+        }
+        if (n)
+            memcpy(grown, item->spans, n * sizeof *grown);
+        item->spans = grown;
+    }
+    return &item->spans[n];
+}
+
+static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct br_part *part,
+                             const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN};
+    if (DEPTH_SPAN > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_span scratch, *span = &scratch;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 2) {
+            w->item++;
+            if (w->options->spans) {
+                span = span_slot(w, item, item->n_items + part->n_items);
+                if (!span)
+                    return false;
+                *span = (struct br_span){.body = f.data,
+                                         .body_len = (uint32_t)f.value,
+                                         .part = (uint32_t)(part - item->parts)};
+            }
+            if (!walk_span(w, f.data, p, span))
+                return false;
+            part->n_items++;
+        } else if (f.number == 1 ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
+                                 : f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN};
+    if (DEPTH_SCOPE_SPANS > w->max_depth)
+        return br_walk_too_deep(w);
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == 2) {
+            w->scope++;
+            w->item = -1;
+            if (!walk_scope_spans(w, item, part, f.data, p))
+                return false;
+        } else if (f.number == 1) {
+            if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_SPANS))
+                return false;
+            br_walk_note_resource(w, part, &f, p);
+        } else if (f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+            return false;
+        }
+    }
+    return true;
+}
