@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A protocol on one connection, without I/O: bytes in, events out, bytes out. The owner of the socket
+ * feeds what arrives, asks for what is to be sent whenever it can send, and is told by `wake` that
+ * there is something to send although nothing arrived.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct br_conn;
+
+struct br_conn_ops {
+    /* Takes bytes. Returns 0, or a negative code: send what output still gives, then close. */
+    int (*input)(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms);
+    /* The peer sent its last byte. */
+    void (*eof)(struct br_conn *c);
+    /* Appends what can be sent, up to about `max` bytes. Returns 0 or BR_ENOMEM. */
+    int (*output)(struct br_conn *c, struct br_rope *out, size_t max);
+    /* True when nothing more will be sent and the connection may be closed. */
+    bool (*finished)(const struct br_conn *c);
+    /* True when neither a request nor a reply is under way. */
+    bool (*idle)(const struct br_conn *c);
+    /* Take no new requests; finish those under way. */
+    void (*shutdown)(struct br_conn *c);
+    /* The connection is gone (or its owner gives it up). Frees `c`. */
+    void (*free)(struct br_conn *c);
+};
+
+struct br_conn {
+    const struct br_conn_ops *ops;
+    void (*wake)(struct br_conn *c, void *owner); /* set by the owner */
+    void *owner;
+};
+
+static inline void br_conn_wake(struct br_conn *c)
+{
+    c->wake(c, c->owner);
+}
+
+/* Limits of a server's connections. 0 everywhere means the default. */
+struct br_conn_limits {
+    uint32_t max_concurrent_streams; /* 100 */
+    uint32_t stream_window;          /* 4 MiB */
+    uint32_t connection_window;      /* 16 MiB */
+};
+
+struct br_service;
+
+/* Server sides. `peer` is copied. NULL when there is no memory. */
+struct br_conn *br_h1_server_new(struct br_service *service, struct br_pool *pool,
+                                 const char *peer);
+struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *pool,
+                                 const char *peer, const struct br_conn_limits *limits);
+
+/* --- Clients --------------------------------------------------------------------------------- */
+
+/* One exchange on a client connection. The caller owns it and keeps it, and what it points to, until
+ * on_done, which is called exactly once, also when the connection ends. */
+struct br_exchange {
+    const char *path;
+    const char *authority;
+    const char *content_type;
+    const char *content_encoding;   /* HTTP: NULL none. gRPC: grpc-encoding of the message */
+    const char *user_agent;
+    const struct br_header *headers;
+    size_t n_headers;
+    struct br_rope body;            /* gRPC: the message without its 5-byte prefix */
+    bool grpc;
+    uint64_t timeout_ms;            /* gRPC: sent as grpc-timeout; 0: none */
+    size_t max_response;            /* 0: 4 MiB */
+    void (*on_done)(struct br_exchange *x);
+    void *user;
+    /* The result, valid in on_done. */
+    int error;                      /* 0: there is a response; else why there is none */
+    char error_text[128];
+    unsigned http_status;
+    int grpc_status;                /* -1: none came */
+    char grpc_message[160];
+    struct br_buf *response;        /* body, or the gRPC message; may be NULL; unref'd after on_done */
+    bool response_compressed;       /* gRPC: the message's compressed flag (never asked for) */
+    char response_type[64];
+    uint8_t details[512];           /* grpc-status-details-bin, decoded; cut off when longer */
+    size_t details_len;
+    int64_t retry_after_s;          /* HTTP Retry-After in seconds; -1: none */
+    /* The connection's. */
+    struct br_conn *conn;
+    int32_t stream_id;
+    void *impl;
+};
+
+/* Client sides; `idle` is their state between exchanges. */
+struct br_conn *br_h1_client_new(struct br_pool *pool);
+struct br_conn *br_h2_client_new(struct br_pool *pool);
+
+/* True when the connection can take one more exchange now. */
+bool br_conn_can_send(const struct br_conn *c);
+
+/* Starts an exchange. Returns 0; otherwise on_done will not be called. */
+int br_conn_send(struct br_conn *c, struct br_exchange *x);
+
+/* Gives an exchange up (a timeout): on_done is not called. HTTP/1.1 connections end by it. */
+void br_conn_cancel(struct br_conn *c, struct br_exchange *x);
+
+/* HTTP/2: sends a PING; false when one is still unanswered. HTTP/1.1: true. */
+bool br_conn_ping(struct br_conn *c);

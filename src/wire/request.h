@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request on a server, whatever carried it (HTTP/1.1, HTTP/2, gRPC), and the service that answers.
+ *
+ * Life of a request: begin (headers are in) -> body (the whole body is in) -> br_request_reply once,
+ * at any later time. The service may reply in begin already, for instance to refuse a body that it
+ * would not take; then body is not called. gone says that the client went away before the reply:
+ * the request is freed after it returns and must not be replied to.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+struct br_request;
+
+struct br_header {
+    const char *name; /* lower case */
+    const char *value;
+};
+
+struct br_response {
+    unsigned status;              /* HTTP; gRPC replies are always 200 */
+    const char *content_type;     /* NULL: no body type */
+    const struct br_header *headers; /* further ones */
+    size_t n_headers;
+    struct br_buf *body;          /* may be NULL; the reply takes a reference of its own */
+    const char *text;             /* a body of constant or short text instead (copied); NULL: none */
+    size_t text_len;              /* 0: strlen */
+    unsigned grpc_status;         /* gRPC: the trailers */
+    const char *grpc_message;     /* gRPC: plain text; NULL or empty: none */
+    const uint8_t *grpc_details;  /* gRPC: an encoded google.rpc.Status; NULL: none */
+    size_t grpc_details_len;
+    bool close;                   /* HTTP/1.1: close the connection after it */
+};
+
+struct br_service {
+    /* Sets request->max_body, and grpc where it wants message framing; may reply. */
+    void (*begin)(struct br_service *self, struct br_request *request);
+    void (*body)(struct br_service *self, struct br_request *request);
+    void (*gone)(struct br_service *self, struct br_request *request);
+};
+
+enum br_body_error {
+    BR_BODY_OK,
+    BR_BODY_TOO_BIG,   /* over max_body; what is there is in no buffer */
+    BR_BODY_MALFORMED, /* gRPC: framing broken, or more than one message */
+    BR_BODY_NO_MEMORY,
+};
+
+#define BR_REQUEST_HEADERS_MAX 128
+#define BR_REQUEST_HEAD_MAX 65536
+
+struct br_request {
+    struct br_service *service;
+    void *user;        /* the service's own */
+    struct br_pool *pool;
+    const char *method;
+    const char *path;  /* without the query */
+    const char *query; /* without '?'; "" when there is none */
+    const char *scheme_host; /* Host or :authority */
+    const struct br_header *headers;
+    size_t n_headers;
+    char peer[64];     /* address of the client, as text */
+    int64_t content_length; /* -1: not said */
+    bool http2;
+    bool grpc;         /* set by begin: the body is one length-prefixed message */
+    bool grpc_compressed; /* the message's compressed flag */
+    bool replied;
+    size_t max_body;   /* set by begin; bodies over it end as BR_BODY_TOO_BIG */
+    struct br_buf *body; /* valid in and after `body`; NULL when empty or in error */
+    enum br_body_error body_error;
+    void (*reply)(struct br_request *request, const struct br_response *response);
+};
+
+/* The value of a header (lower-case name), or NULL. */
+const char *br_request_header(const struct br_request *r, const char *name);
+
+/* Answers: exactly once; the request may be freed before this returns. Copies what it needs. */
+void br_request_reply(struct br_request *r, const struct br_response *response);
+
+/* Answers with a status and a line of plain text. */
+void br_request_reply_text(struct br_request *r, unsigned status, const char *text);
+
+/* "Not Found"; "" for what is unknown. */
+const char *br_http_reason(unsigned status);
