@@ -11,8 +11,10 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "wire/request.h"
 
 struct br_conn;
+struct br_exchange;
 
 struct br_conn_ops {
     /* Takes bytes. Returns 0, or a negative code: send what output still gives, then close. */
@@ -29,12 +31,18 @@ struct br_conn_ops {
     void (*shutdown)(struct br_conn *c);
     /* The connection is gone (or its owner gives it up). Frees `c`. */
     void (*free)(struct br_conn *c);
+    /* Clients only: see br_conn_send and its neighbours. */
+    bool (*can_send)(const struct br_conn *c);
+    int (*send)(struct br_conn *c, struct br_exchange *x);
+    void (*cancel)(struct br_conn *c, struct br_exchange *x);
+    bool (*ping)(struct br_conn *c);
 };
 
 struct br_conn {
     const struct br_conn_ops *ops;
     void (*wake)(struct br_conn *c, void *owner); /* set by the owner */
     void *owner;
+    bool paused; /* feed it nothing for now; it wakes the owner when it takes more */
 };
 
 static inline void br_conn_wake(struct br_conn *c)
@@ -48,8 +56,6 @@ struct br_conn_limits {
     uint32_t stream_window;          /* 4 MiB */
     uint32_t connection_window;      /* 16 MiB */
 };
-
-struct br_service;
 
 /* Server sides. `peer` is copied. NULL when there is no memory. */
 struct br_conn *br_h1_server_new(struct br_service *service, struct br_pool *pool,
@@ -98,13 +104,25 @@ struct br_conn *br_h1_client_new(struct br_pool *pool);
 struct br_conn *br_h2_client_new(struct br_pool *pool);
 
 /* True when the connection can take one more exchange now. */
-bool br_conn_can_send(const struct br_conn *c);
+static inline bool br_conn_can_send(const struct br_conn *c)
+{
+    return c->ops->can_send(c);
+}
 
 /* Starts an exchange. Returns 0; otherwise on_done will not be called. */
-int br_conn_send(struct br_conn *c, struct br_exchange *x);
+static inline int br_conn_send(struct br_conn *c, struct br_exchange *x)
+{
+    return c->ops->send(c, x);
+}
 
 /* Gives an exchange up (a timeout): on_done is not called. HTTP/1.1 connections end by it. */
-void br_conn_cancel(struct br_conn *c, struct br_exchange *x);
+static inline void br_conn_cancel(struct br_conn *c, struct br_exchange *x)
+{
+    c->ops->cancel(c, x);
+}
 
-/* HTTP/2: sends a PING; false when one is still unanswered. HTTP/1.1: true. */
-bool br_conn_ping(struct br_conn *c);
+/* HTTP/2: sends a PING; false when the last is still unanswered. HTTP/1.1: true. */
+static inline bool br_conn_ping(struct br_conn *c)
+{
+    return c->ops->ping(c);
+}

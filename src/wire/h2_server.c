@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * HTTP/2, server side (RFC 9113), on nghttp2. Beyond the library: bodies go straight into a buffer of
+ * the message's own size; whatever a client can do for free and often (resets that we have to send,
+ * empty DATA, PRIORITY, PING, SETTINGS, unknown frames) is counted in a token bucket, at whose end the
+ * connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518); header lists are
+ * summed (HPACK bombs); ids of streams that were skipped stay closed (section 5.1.1).
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "wire/conn.h"
+#include "wire/grpc.h"
+#include "wire/h2.h"
+#include "wire/request.h"
+
+#define GLITCH_BURST 200
+#define GLITCH_PER_S 50
+#define BODY_FIRST_MAX (1u << 20) /* bodies over it get memory as their bytes come */
+#define SKIPPED_MAX 64
+
+struct stream {
+    struct br_request request; /* first: the service's view */
+    struct server *server;
+    struct br_list link;
+    int32_t id;
+    bool begun;       /* the service knows it */
+    bool ended;       /* the client sent everything */
+    bool discard;     /* replied early: what still comes is thrown away */
+    char *head;       /* headers: names and values, terminated */
+    size_t head_len, head_cap, head_sum;
+    struct br_header headers[BR_REQUEST_HEADERS_MAX];
+    uint8_t prefix[BR_GRPC_PREFIX];
+    unsigned n_prefix;
+    uint32_t message_len;
+    struct br_buf *out; /* the reply's body */
+    size_t out_at;
+    struct br_str trailers; /* grpc-message and details, for the trailers */
+    size_t details_at;
+    unsigned grpc_status;
+};
+
+struct range {
+    int32_t first, last;
+};
+
+struct server {
+    struct br_conn conn;
+    nghttp2_session *session;
+    struct br_service *service;
+    struct br_pool *pool;
+    struct br_buf *scratch;
+    struct br_rope *pulling; /* where output goes while it is asked for */
+    struct br_list streams;
+    unsigned n_streams;
+    char peer[64];
+    uint64_t now_ms;
+    double tokens;
+    uint64_t tokens_at_ms;
+    int32_t last_stream;
+    struct range skipped[SKIPPED_MAX];
+    unsigned n_skipped;
+    bool broken;
+};
+
+static void stream_free(struct stream *s)
+{
+    br_list_remove(&s->link);
+    s->server->n_streams--;
+    br_buf_unref(s->request.body);
+    br_buf_unref(s->out);
+    br_str_release(&s->trailers);
+    br_free(s->head);
+    br_free(s);
+}
+
+/* Takes a token for something that costs us more than the client; false when it is too much. */
+static bool afford(struct server *srv)
+{
+    srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
+    if (srv->tokens > GLITCH_BURST)
+        srv->tokens = GLITCH_BURST;
+    srv->tokens_at_ms = srv->now_ms;
+    srv->tokens -= 1;
+    if (srv->tokens >= 0)
+        return true;
+    if (!srv->broken) {
+        srv->broken = true;
+        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
+    }
+    return false;
+}
+
+/* --- Headers -------------------------------------------------------------------------------- */
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    struct server *srv = user;
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0;
+    struct stream *s = br_calloc(1, sizeof *s);
+    if (!s)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    s->server = srv;
+    s->id = frame->hd.stream_id;
+    br_list_append(&srv->streams, &s->link);
+    srv->n_streams++;
+    nghttp2_session_set_stream_user_data(session, s->id, s);
+    return 0;
+}
+
+static bool head_add(struct stream *s, const uint8_t *text, size_t len)
+{
+    if (s->head_len + len + 1 > s->head_cap) {
+        size_t cap = s->head_cap ? s->head_cap * 2 : 1024;
+        while (cap < s->head_len + len + 1)
+            cap *= 2;
+        char *p = br_realloc(s->head, cap);
+        if (!p)
+            return false;
+        s->head = p;
+        s->head_cap = cap;
+    }
+    memcpy(s->head + s->head_len, text, len);
+    s->head[s->head_len + len] = '\0';
+    s->head_len += len + 1;
+    return true;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *user)
+{
+    (void)flags;
+    (void)user;
+    struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!s)
+        return 0;
+    s->head_sum += name_len + value_len + 32;
+    if (s->head_sum > BR_REQUEST_HEAD_MAX || s->request.n_headers >= BR_REQUEST_HEADERS_MAX)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
+        return 0; /* trailers */
+    /* Offsets for now: the block may move while it grows. */
+    struct br_header *h = &s->headers[s->request.n_headers];
+    h->name = (const char *)(uintptr_t)s->head_len;
+    if (!head_add(s, name, name_len))
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    h->value = (const char *)(uintptr_t)s->head_len;
+    if (!head_add(s, value, value_len))
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    s->request.n_headers++;
+    return 0;
+}
+
+static void reply(struct br_request *request, const struct br_response *response);
+
+/* Turns offsets into pointers and takes the pseudo-headers out. */
+static void finish_head(struct stream *s)
+{
+    struct br_request *r = &s->request;
+    size_t kept = 0;
+    r->method = r->path = r->scheme_host = "";
+    r->query = "";
+    r->content_length = -1;
+    for (size_t i = 0; i < r->n_headers; i++) {
+        struct br_header h = {s->head + (uintptr_t)s->headers[i].name,
+                              s->head + (uintptr_t)s->headers[i].value};
+        if (strcmp(h.name, ":method") == 0) {
+            r->method = h.value;
+        } else if (strcmp(h.name, ":path") == 0) {
+            r->path = h.value;
+            char *query = s->head + (h.value - s->head);
+            query += strcspn(query, "?");
+            if (*query) {
+                *query = '\0';
+                r->query = query + 1;
+            }
+        } else if (strcmp(h.name, ":authority") == 0) {
+            r->scheme_host = h.value;
+        } else if (h.name[0] != ':') {
+            if (strcmp(h.name, "content-length") == 0) {
+                int64_t n = 0;
+                for (const char *c = h.value; *c >= '0' && *c <= '9' && n < INT64_MAX / 20; c++)
+                    n = n * 10 + (*c - '0');
+                r->content_length = n;
+            }
+            s->headers[kept++] = h;
+        }
+    }
+    r->n_headers = kept;
+    r->headers = s->headers;
+}
+
+static void begin(struct stream *s)
+{
+    struct server *srv = s->server;
+    struct br_request *r = &s->request;
+    finish_head(s);
+    r->service = srv->service;
+    r->pool = srv->pool;
+    r->http2 = true;
+    r->reply = reply;
+    memcpy(r->peer, srv->peer, sizeof r->peer);
+    s->begun = true;
+    r->service->begin(r->service, r);
+}
+
+/* --- Bodies --------------------------------------------------------------------------------- */
+
+static void body_fail(struct stream *s, enum br_body_error error)
+{
+    if (s->request.body_error)
+        return;
+    s->request.body_error = error;
+    s->request.body = br_buf_unref(s->request.body);
+}
+
+/* Hands the request over, once: whole, or as soon as it is known to be broken. */
+static void body_done(struct stream *s)
+{
+    struct br_request *r = &s->request;
+    if (r->replied || s->discard)
+        return;
+    s->discard = true;
+    r->service->body(r->service, r);
+}
+
+static void body_add(struct stream *s, const uint8_t *data, size_t len, size_t hint)
+{
+    struct br_request *r = &s->request;
+    if (!r->body) {
+        r->body = br_buf_new(r->pool, hint > len ? hint : len);
+        if (!r->body) {
+            body_fail(s, BR_BODY_NO_MEMORY);
+            return;
+        }
+    }
+    int rc = br_buf_append(&r->body, data, len, r->max_body);
+    if (rc)
+        body_fail(s, rc == BR_EFULL ? BR_BODY_TOO_BIG : BR_BODY_NO_MEMORY);
+}
+
+static void grpc_add(struct stream *s, const uint8_t *data, size_t len)
+{
+    struct br_request *r = &s->request;
+    while (len > 0 && s->n_prefix < BR_GRPC_PREFIX) {
+        s->prefix[s->n_prefix++] = *data++;
+        len--;
+        if (s->n_prefix < BR_GRPC_PREFIX)
+            continue;
+        s->message_len = (uint32_t)s->prefix[1] << 24 | (uint32_t)s->prefix[2] << 16 |
+                         (uint32_t)s->prefix[3] << 8 | s->prefix[4];
+        r->grpc_compressed = s->prefix[0] == 1;
+        if (s->prefix[0] > 1)
+            body_fail(s, BR_BODY_MALFORMED);
+        else if (s->message_len > r->max_body)
+            body_fail(s, BR_BODY_TOO_BIG);
+    }
+    if (len == 0 || r->body_error)
+        return;
+    if (len > s->message_len - (r->body ? r->body->len : 0))
+        body_fail(s, BR_BODY_MALFORMED);
+    else
+        body_add(s, data, len, s->message_len < BODY_FIRST_MAX ? s->message_len : BODY_FIRST_MAX);
+}
+
+static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                         size_t len, void *user)
+{
+    (void)flags;
+    (void)user;
+    struct stream *s = nghttp2_session_get_stream_user_data(session, id);
+    /* Credit is given back as bytes are taken; a receiver above its mark stops reading the socket. */
+    (void)nghttp2_session_consume(session, id, len);
+    if (!s || s->discard || s->request.replied)
+        return 0;
+    if (s->request.grpc) {
+        grpc_add(s, data, len);
+    } else {
+        size_t hint = s->request.content_length > 0 ? (size_t)s->request.content_length : 4096;
+        if (hint > s->request.max_body)
+            body_fail(s, BR_BODY_TOO_BIG);
+        else
+            body_add(s, data, len, hint < BODY_FIRST_MAX ? hint : BODY_FIRST_MAX);
+    }
+    if (s->request.body_error)
+        body_done(s);
+    return 0;
+}
+
+static void end_of_request(struct stream *s)
+{
+    s->ended = true;
+    if (s->request.grpc && !s->request.body_error &&
+        (s->n_prefix < BR_GRPC_PREFIX ||
+         (s->request.body ? s->request.body->len : 0) < s->message_len))
+        body_fail(s, BR_BODY_MALFORMED);
+    body_done(s);
+}
+
+/* --- Frames --------------------------------------------------------------------------------- */
+
+static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    struct server *srv = user;
+    bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    switch (frame->hd.type) {
+    case NGHTTP2_HEADERS: {
+        struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (!s)
+            return 0;
+        if (frame->headers.cat == NGHTTP2_HCAT_REQUEST)
+            begin(s);
+        if (end)
+            end_of_request(s);
+        return 0;
+    }
+    case NGHTTP2_DATA: {
+        if (frame->hd.length == 0 && !end)
+            (void)afford(srv);
+        struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (s && end)
+            end_of_request(s);
+        return 0;
+    }
+    case NGHTTP2_PRIORITY:
+    case NGHTTP2_RST_STREAM:
+    case NGHTTP2_SETTINGS:
+    case NGHTTP2_PING:
+        if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
+            (void)afford(srv);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* True when the client skipped this id, by opening a higher one first. */
+static bool was_skipped(const struct server *srv, int32_t id)
+{
+    for (unsigned i = 0; i < srv->n_skipped; i++)
+        if (id >= srv->skipped[i].first && id <= srv->skipped[i].last)
+            return true;
+    return false;
+}
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
+{
+    struct server *srv = user;
+    if (hd->type > NGHTTP2_CONTINUATION)
+        (void)afford(srv);
+    if (hd->type != NGHTTP2_HEADERS || !(hd->stream_id & 1))
+        return 0;
+    if (hd->stream_id > srv->last_stream) {
+        if (hd->stream_id > srv->last_stream + 2 && srv->n_skipped < SKIPPED_MAX)
+            srv->skipped[srv->n_skipped++] = (struct range){srv->last_stream + 1, hd->stream_id - 1};
+        srv->last_stream = hd->stream_id;
+    } else if (was_skipped(srv, hd->stream_id)) {
+        srv->broken = true;
+        (void)nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR);
+    }
+    return 0;
+}
+
+static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+    struct server *srv = user;
+    bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
+        /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
+        const struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+        if (s && !s->ended)
+            (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
+    }
+    /* A reset that a client provoked; our own after an early reply carry NO_ERROR. */
+    if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+        (void)afford(srv);
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_code, void *user)
+{
+    (void)error_code;
+    (void)user;
+    struct stream *s = nghttp2_session_get_stream_user_data(session, id);
+    if (!s)
+        return 0;
+    nghttp2_session_set_stream_user_data(session, id, NULL);
+    if (s->begun && !s->request.replied)
+        s->request.service->gone(s->request.service, &s->request);
+    stream_free(s);
+    return 0;
+}
+
+/* --- Replies -------------------------------------------------------------------------------- */
+
+#define NV(n, v, vlen)                                                                             \
+    ((nghttp2_nv){(uint8_t *)(uintptr_t)(n), (uint8_t *)(uintptr_t)(v), strlen(n), (vlen),         \
+                  NGHTTP2_NV_FLAG_NONE})
+#define TRAILERS_MAX 3
+
+static size_t make_trailers(struct stream *s, nghttp2_nv nv[TRAILERS_MAX], char status[8])
+{
+    size_t n = 0;
+    int len = snprintf(status, 8, "%u", s->grpc_status);
+    nv[n++] = NV("grpc-status", status, (size_t)len);
+    if (s->details_at)
+        nv[n++] = NV("grpc-message", s->trailers.data, s->details_at);
+    if (s->trailers.len > s->details_at)
+        nv[n++] = NV("grpc-status-details-bin", s->trailers.data + s->details_at,
+                     s->trailers.len - s->details_at);
+    return n;
+}
+
+static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+                        uint32_t *flags, nghttp2_data_source *source, void *user)
+{
+    (void)buf;
+    (void)user;
+    struct stream *s = source->ptr;
+    size_t left = s->out ? s->out->len - s->out_at : 0;
+    size_t n = left < len ? left : len;
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    if (n == left) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+        if (s->request.grpc) {
+            nghttp2_nv nv[TRAILERS_MAX];
+            char status[8];
+            size_t n_nv = make_trailers(s, nv, status);
+            *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+            if (nghttp2_submit_trailer(session, id, nv, n_nv))
+                return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+        }
+    }
+    return (ssize_t)n;
+}
+
+/* Takes the frame's bytes as slices of the reply; they stay alive as long as the rope has them. */
+static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *head,
+                     size_t len, nghttp2_data_source *source, void *user)
+{
+    (void)session;
+    (void)frame;
+    struct server *srv = user;
+    struct stream *s = source->ptr;
+    if (br_h2_put(srv->pool, &srv->scratch, srv->pulling, head, BR_H2_FRAME_HEADER))
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    if (len && br_rope_add(srv->pulling, s->out, s->out->data + s->out_at, len))
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    s->out_at += len;
+    return 0;
+}
+
+/* Puts the reply's body, with gRPC's prefix, into a buffer of the stream's own. */
+static bool set_out(struct stream *s, const struct br_response *response)
+{
+    const void *data = response->text;
+    size_t len = response->text_len, prefix = s->request.grpc ? BR_GRPC_PREFIX : 0;
+    if (!data && response->body) {
+        data = response->body->data;
+        len = response->body->len;
+    } else if (data && !len) {
+        len = strlen(data);
+    }
+    if (prefix + len == 0)
+        return true;
+    s->out = br_buf_new(s->request.pool, prefix + len);
+    if (!s->out)
+        return false;
+    if (prefix)
+        br_grpc_prefix(s->out->data, false, (uint32_t)len);
+    if (len)
+        memcpy(s->out->data + prefix, data, len);
+    s->out->len = (uint32_t)(prefix + len);
+    return true;
+}
+
+static bool set_trailers(struct stream *s, const struct br_response *response)
+{
+    s->grpc_status = response->grpc_status;
+    s->trailers.max = 16384;
+    if (response->grpc_message && response->grpc_message[0])
+        br_grpc_encode_message(&s->trailers, response->grpc_message);
+    s->details_at = s->trailers.len;
+    if (response->grpc_details)
+        br_str_base64(&s->trailers, response->grpc_details, response->grpc_details_len);
+    return !s->trailers.failed;
+}
+
+#define REPLY_HEADERS_MAX 24
+
+static void reply(struct br_request *request, const struct br_response *response)
+{
+    struct stream *s = br_container_of(request, struct stream, request);
+    struct server *srv = s->server;
+    nghttp2_nv nv[REPLY_HEADERS_MAX];
+    char status[16], length[24], grpc_status[8];
+    size_t n = 0;
+    bool trailers_only = request->grpc && response->grpc_status != 0;
+    int len = snprintf(status, sizeof status, "%u", request->grpc ? 200 : response->status);
+    nv[n++] = NV(":status", status, (size_t)len);
+    const char *type = request->grpc ? "application/grpc" : response->content_type;
+    if (type)
+        nv[n++] = NV("content-type", type, strlen(type));
+    for (size_t i = 0; i < response->n_headers && n < REPLY_HEADERS_MAX - TRAILERS_MAX - 1; i++)
+        nv[n++] = NV(response->headers[i].name, response->headers[i].value,
+                     strlen(response->headers[i].value));
+    bool ok = !request->grpc || set_trailers(s, response);
+    if (trailers_only) {
+        n += make_trailers(s, nv + n, grpc_status);
+    } else {
+        ok = ok && set_out(s, response);
+        len = snprintf(length, sizeof length, "%u", s->out ? s->out->len : 0);
+        if (!request->grpc)
+            nv[n++] = NV("content-length", length, (size_t)len);
+    }
+    nghttp2_data_provider provider = {{.ptr = s}, read_out};
+    bool data = s->out && strcmp(request->method, "HEAD") != 0;
+    if (!ok || nghttp2_submit_response(srv->session, s->id, nv, n, data ? &provider : NULL))
+        (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
+                                        NGHTTP2_INTERNAL_ERROR);
+    request->body = br_buf_unref(request->body);
+    br_conn_wake(&srv->conn);
+}
+
+/* --- The connection ------------------------------------------------------------------------- */
+
+static struct server *server_of(const struct br_conn *c)
+{
+    return (struct server *)(uintptr_t)c;
+}
+
+static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
+{
+    struct server *srv = server_of(c);
+    if (srv->now_ms == 0)
+        srv->tokens_at_ms = now_ms;
+    srv->now_ms = now_ms;
+    ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
+    if (n < 0)
+        return n == NGHTTP2_ERR_NOMEM ? BR_ENOMEM : BR_EPROTO;
+    return srv->broken ? BR_EPROTO : 0;
+}
+
+static void on_eof(struct br_conn *c)
+{
+    server_of(c)->broken = true;
+}
+
+static int output(struct br_conn *c, struct br_rope *out, size_t max)
+{
+    struct server *srv = server_of(c);
+    srv->pulling = out;
+    int rc = br_h2_pull(srv->session, srv->pool, &srv->scratch, out, max);
+    srv->pulling = NULL;
+    return rc;
+}
+
+static bool finished(const struct br_conn *c)
+{
+    const struct server *srv = server_of(c);
+    return !nghttp2_session_want_read(srv->session) && !nghttp2_session_want_write(srv->session);
+}
+
+static bool idle(const struct br_conn *c)
+{
+    return server_of(c)->n_streams == 0;
+}
+
+static void shut_down(struct br_conn *c)
+{
+    struct server *srv = server_of(c);
+    (void)nghttp2_submit_shutdown_notice(srv->session);
+    int32_t last = nghttp2_session_get_last_proc_stream_id(srv->session);
+    (void)nghttp2_submit_goaway(srv->session, NGHTTP2_FLAG_NONE, last, NGHTTP2_NO_ERROR, NULL, 0);
+    br_conn_wake(c);
+}
+
+static void server_free(struct br_conn *c)
+{
+    struct server *srv = server_of(c);
+    while (!br_list_empty(&srv->streams)) {
+        struct stream *s = br_container_of(srv->streams.next, struct stream, link);
+        if (s->begun && !s->request.replied)
+            s->request.service->gone(s->request.service, &s->request);
+        stream_free(s);
+    }
+    nghttp2_session_del(srv->session);
+    br_buf_unref(srv->scratch);
+    br_free(srv);
+}
+
+static const struct br_conn_ops server_ops = {
+    .input = input,
+    .eof = on_eof,
+    .output = output,
+    .finished = finished,
+    .idle = idle,
+    .shutdown = shut_down,
+    .free = server_free,
+};
+
+static nghttp2_session *make_session(struct server *srv)
+{
+    nghttp2_session_callbacks *cb;
+    if (nghttp2_session_callbacks_new(&cb))
+        return NULL;
+    nghttp2_session_callbacks_set_on_begin_headers_callback(cb, on_begin_headers);
+    nghttp2_session_callbacks_set_on_header_callback(cb, on_header);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
+    nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
+    nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
+    nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
+    nghttp2_session *session = br_h2_session(true, cb, srv);
+    nghttp2_session_callbacks_del(cb);
+    return session;
+}
+
+struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *pool,
+                                 const char *peer, const struct br_conn_limits *limits)
+{
+    struct server *srv = br_calloc(1, sizeof *srv);
+    if (!srv)
+        return NULL;
+    srv->conn.ops = &server_ops;
+    srv->service = service;
+    srv->pool = pool;
+    srv->tokens = GLITCH_BURST;
+    br_list_init(&srv->streams);
+    (void)snprintf(srv->peer, sizeof srv->peer, "%s", peer);
+    uint32_t streams = limits->max_concurrent_streams ? limits->max_concurrent_streams : 100;
+    uint32_t window = limits->stream_window ? limits->stream_window : 4u << 20;
+    uint32_t total = limits->connection_window ? limits->connection_window : 16u << 20;
+    const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, streams},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, BR_REQUEST_HEAD_MAX},
+    };
+    srv->session = make_session(srv);
+    if (!srv->session || br_h2_settings(srv->session, settings, 3, (int32_t)total)) {
+        nghttp2_session_del(srv->session);
+        br_free(srv);
+        return NULL;
+    }
+    return &srv->conn;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/request.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *br_request_header(const struct br_request *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_headers; i++)
+        if (strcmp(r->headers[i].name, name) == 0)
+            return r->headers[i].value;
+    return NULL;
+}
+
+void br_request_reply(struct br_request *r, const struct br_response *response)
+{
+    assert(!r->replied);
+    r->replied = true;
+    r->reply(r, response);
+}
+
+void br_request_reply_text(struct br_request *r, unsigned status, const char *text)
+{
+    br_request_reply(r, &(struct br_response){.status = status,
+                                              .content_type = "text/plain; charset=utf-8",
+                                              .text = text});
+}
+
+const char *br_http_reason(unsigned status)
+{
+    static const struct {
+        unsigned status;
+        const char *reason;
+    } known[] = {
+        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"},
+        {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"},
+        {408, "Request Timeout"}, {409, "Conflict"}, {413, "Content Too Large"},
+        {415, "Unsupported Media Type"}, {417, "Expectation Failed"},
+        {421, "Misdirected Request"}, {429, "Too Many Requests"},
+        {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"},
+        {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"},
+        {503, "Service Unavailable"}, {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].status == status)
+            return known[i].reason;
+    return "";
+}
