@@ -94,31 +94,37 @@ void br_str_printf(struct br_str *s, const char *fmt, ...)
     va_end(again);
 }
 
-void br_str_json(struct br_str *s, const char *text, size_t len)
+/* Valid UTF-8, escaped. */
+static void add_escaped(struct br_str *s, const char *text, size_t len)
 {
-    br_str_putc(s, '"');
-    while (len > 0) {
-        size_t plain = 0;
-        size_t valid = br_utf8_valid((const uint8_t *)text, len);
-        while (plain < valid && (unsigned char)text[plain] >= 0x20 && text[plain] != '"' &&
-               text[plain] != '\\')
-            plain++;
-        br_str_add(s, text, plain);
-        text += plain;
-        len -= plain;
-        if (len == 0)
-            break;
-        unsigned char c = (unsigned char)*text;
-        if (plain == valid)
-            br_str_puts(s, "\xef\xbf\xbd");
-        else if (c == '"' || c == '\\')
+    size_t done = 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            continue;
+        br_str_add(s, text + done, i - done);
+        done = i + 1;
+        if (c == '"' || c == '\\')
             br_str_printf(s, "\\%c", c);
         else if (c == '\n')
             br_str_puts(s, "\\n");
         else
             br_str_printf(s, "\\u%04x", c);
-        text++;
-        len--;
+    }
+    br_str_add(s, text + done, len - done);
+}
+
+void br_str_json(struct br_str *s, const char *text, size_t len)
+{
+    br_str_putc(s, '"');
+    while (len > 0) {
+        size_t valid = br_utf8_valid((const uint8_t *)text, len);
+        add_escaped(s, text, valid);
+        if (valid == len)
+            break;
+        br_str_puts(s, "\xef\xbf\xbd");
+        text += valid + 1;
+        len -= valid + 1;
     }
     br_str_putc(s, '"');
 }

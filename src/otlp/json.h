@@ -17,20 +17,25 @@
 #include "base/str.h"
 #include "pipeline/item.h"
 
+#define BR_JSON_DEPTH_MAX 128 /* messages inside one another, both ways */
+
 /* The descriptors of a signal's export request and response. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
 const ProtobufCMessageDescriptor *br_otlp_response(enum br_signal signal);
 
-/* Reads JSON text into wire bytes, in a new buffer that the caller owns. Returns 0; BR_EINVAL when it
- * is not JSON or does not fit the schema (the sentence says where: "resourceSpans[0].scopeSpans[2]…
- * traceId: …"), BR_ETOOBIG when the result would be over `max` bytes or nests deeper than
- * `max_depth` messages, or BR_ENOMEM. */
+/* Reads JSON text into wire bytes in the schema's order, in a new buffer that the caller owns. Of a
+ * name that comes twice the last counts. Returns 0; BR_EINVAL when it is not JSON or does not fit the
+ * schema (the sentence says where: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be ...");
+ * BR_ETOOBIG when the result would be over `max` bytes, nests deeper than `max_depth` messages, or the
+ * tree in between would take more than 32 * max + 65536 bytes; or BR_ENOMEM. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,
                    unsigned max_depth, size_t max, struct br_pool *pool, struct br_buf **ret,
                    struct br_err *err);
 
-/* Appends the JSON of wire bytes that a walk has found valid, in one line, fields in the schema's
- * order of first appearance on the wire merged per name. Unknown fields are left out. Returns 0,
- * BR_EINVAL when the bytes are no such message, BR_ETOOBIG (nested deeper than 128) or BR_ENOMEM. */
+/* Appends the JSON of wire bytes, in one line, in the schema's order. What lies apart on the wire is
+ * merged as protobuf says: lists are joined, messages merged, of scalars the last counts; unknown
+ * fields are left out, zeros too. A google.protobuf.Any keeps its content only where it is a
+ * google.rpc.RetryInfo. Returns 0, BR_EINVAL when the bytes are no such message, BR_ETOOBIG (too deep)
+ * or BR_ENOMEM (also when `out` is full). */
 int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
                    struct br_str *out);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and whether
+ * it is an id.
+ */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
+
+#include "wire/protobuf.h"
+
+#define BR_JSON_NAME_MAX 64
+
+/* The lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter after it
+ * becomes upper case), terminated. Returns `out`. */
+const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
+
+/* Bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId and
+ * parentSpanId; 0 for every other field. */
+size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
+
+/* The message that an Any of this type URL carries, where the JSON mapping has to look inside
+ * (google.rpc.RetryInfo); NULL for every other. */
+const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
+
+/* How one value of the field lies on the wire. The types that OTLP and pprof use. */
+enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field);

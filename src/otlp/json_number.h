@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Numbers of JSON (RFC 8259 section 6), exactly: 18446744073709551615 and 9007199254740993.0 are
+ * what they say, which a parser that goes through double or int64 cannot do.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+/* Length of the number that `text` begins with; 0 where it begins with none. */
+size_t br_number_scan(const char *text, size_t len);
+
+/* The value of a number (br_number_scan gave its `len`) that is an integer, also where it is written
+ * with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1. */
+bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
+
+/* The nearest double of a terminated number; false when it is too large for one. */
+bool br_number_double(const char *text, double *ret);
+
+/* Appends a double as proto3 JSON has it: the shortest of 15 to 17 digits that reads back the same;
+ * "NaN", "Infinity" and "-Infinity" quoted. */
+void br_number_print(struct br_str *out, double value);
