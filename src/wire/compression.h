@@ -1,8 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Content codings. gzip is RFC 1952 (members may follow one another), deflate is RFC 1950 as RFC 9110
- * section 8.4.1.2 says (raw RFC 1951, which some clients send, is accepted), zstd is RFC 8878. Every
- * decoder stops at the caller's limit without having produced more than it.
+ * section 8.4.1.2 says (raw RFC 1951, which some clients send, is accepted), zstd is RFC 8878 (frames
+ * may follow one another; a window of 16 MiB at the most). Every decoder stops at the caller's limit
+ * without having produced more than it.
+ *
+ * A size that the sender states is a hint. It decides how large the first buffer is, within what the
+ * input can possibly decode to; when it was wrong, the buffer doubles up to the limit. gzip and deflate
+ * are decoded by libdeflate, three times as fast as zlib but without a way to go on after a full
+ * buffer, so that the stream (the last gzip member only) is decoded again; the sizes tried add up to
+ * less than twice the limit, however the sender lies. Memory on the way: the result and, while a
+ * buffer with content grows, the half of it; zstd frames without a stated size add their window.
+ *
+ * The default level is 1 for all of them. Export requests of 200 spans, ten to a body, one core of a
+ * 2-core machine, MB/s of payload and compressed size:
+ *
+ *     gzip 1   582 MB/s  8.4 %      zstd 1  1035 MB/s  7.7 %
+ *     gzip 2   357 MB/s  8.4 %      zstd 2   999 MB/s  7.8 %
+ *     gzip 4   304 MB/s  8.1 %      zstd 3   864 MB/s  8.1 %
+ *     gzip 6   203 MB/s  8.0 %      zstd 5   276 MB/s  7.9 %
+ *
+ * zlib's default 6 would pay three times the CPU for a twentieth of the bytes. On profiles gzip 6
+ * saves 17 % of level 1's bytes at 3.4 times its CPU; zstd 1 beats both by far.
  */
 #pragma once
 
@@ -28,14 +47,16 @@ struct br_codec *br_codec_new(void); /* NULL when there is no memory; tables are
 void br_codec_free(struct br_codec *c);
 
 /* Decodes a whole body (not BR_ENCODING_NONE) into a new buffer that the caller owns. Returns 0,
- * BR_ETOOBIG when it would be over `max` bytes, BR_EINVAL when it is damaged or cut off, or
- * BR_ENOMEM. */
+ * BR_ETOOBIG when it would be over `max` bytes (or BR_BUF_MAX), BR_EINVAL when it is damaged, cut off,
+ * followed by anything else or needs a larger window than we give, or BR_ENOMEM. A cut-off
+ * gzip or deflate body within a few bytes of `max` may be called too big instead. */
 int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *data, size_t len,
                   size_t max, struct br_pool *pool, struct br_buf **ret, struct br_err *err);
 
 /* Encodes a whole payload (not BR_ENCODING_NONE) into a new buffer that the caller owns. `level` 0
- * means the default: gzip and deflate 6 as zlib's, zstd 3. `reserve` bytes are left free at the
- * front of the buffer for a frame header. Returns 0 or BR_ENOMEM. */
+ * or less means the default, 1; gzip and deflate go up to 12, zstd to 22, and what is above counts as
+ * that. `reserve` bytes are left free at the front of the buffer for a frame header, and count in its
+ * `len`. Returns 0 or BR_ENOMEM (also when it would not fit into BR_BUF_MAX). */
 int br_compress(struct br_codec *c, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);

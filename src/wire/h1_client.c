@@ -92,9 +92,9 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     const uint8_t *body;
     size_t body_len;
     (void)now_ms;
-    while (len > 0) {
+    for (;;) {
         if (!cl->x)
-            return BR_EPROTO; /* nobody asked */
+            return len ? BR_EPROTO : 0; /* nobody asked */
         switch (br_http1_next(&cl->parser, &data, &len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             on_head(cl);
