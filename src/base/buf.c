@@ -181,6 +181,23 @@ int br_rope_cat(struct br_rope *r, const struct br_rope *from)
     return 0;
 }
 
+void br_rope_drop(struct br_rope *r, size_t len)
+{
+    uint32_t gone = 0;
+    r->len -= len < r->len ? len : r->len;
+    while (gone < r->n && len >= r->v[gone].len) {
+        len -= r->v[gone].len;
+        br_buf_unref(r->v[gone++].buf);
+    }
+    if (gone < r->n) {
+        r->v[gone].data += len;
+        r->v[gone].len -= len;
+    }
+    r->n -= gone;
+    if (gone && r->n)
+        memmove(r->v, r->v + gone, r->n * sizeof *r->v);
+}
+
 void br_rope_release(struct br_rope *r)
 {
     for (uint32_t i = 0; i < r->n; i++)

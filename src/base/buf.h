@@ -79,6 +79,9 @@ int br_rope_add(struct br_rope *r, struct br_buf *buf, const void *data, size_t 
  * them may have been appended. */
 int br_rope_cat(struct br_rope *r, const struct br_rope *from);
 
+/* Drops the first `len` bytes (at most all), keeping the memory for slices. */
+void br_rope_drop(struct br_rope *r, size_t len);
+
 /* Drops every slice; the rope is empty and usable. Accepts a zeroed rope. */
 void br_rope_release(struct br_rope *r);
 

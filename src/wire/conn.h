@@ -27,6 +27,8 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *c);
     /* True when neither a request nor a reply is under way. */
     bool (*idle)(const struct br_conn *c);
+    /* Servers: true when a request has begun and its rest is awaited from the client. */
+    bool (*waits)(const struct br_conn *c);
     /* Take no new requests; finish those under way. */
     void (*shutdown)(struct br_conn *c);
     /* The connection is gone (or its owner gives it up). Frees `c`. */

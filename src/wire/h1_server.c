@@ -26,6 +26,7 @@ struct server {
     bool body_done; /* the service got the body */
     bool keep_alive;
     bool head_only;
+    bool mid_message; /* a part of a request is here, the rest is not */
     bool closing;   /* send what is there, then close */
     struct br_buf *ahead; /* bytes that came before they could be used */
     struct br_rope out;
@@ -181,6 +182,8 @@ static void advance(struct server *srv, const uint8_t **data, size_t *len)
     const uint8_t *body;
     size_t body_len;
     while (!srv->closing && !(srv->active && srv->body_done)) {
+        if (*len > 0)
+            srv->mid_message = true;
         switch (br_http1_next(&srv->parser, data, len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             begin(srv);
@@ -193,6 +196,7 @@ static void advance(struct server *srv, const uint8_t **data, size_t *len)
                 body_done(srv);
             break;
         case BR_HTTP1_DONE:
+            srv->mid_message = false;
             body_done(srv);
             break;
         case BR_HTTP1_ERROR:
@@ -272,6 +276,12 @@ static bool idle(const struct br_conn *c)
     return !server_of(c)->active;
 }
 
+static bool waits(const struct br_conn *c)
+{
+    const struct server *srv = server_of(c);
+    return srv->mid_message && !srv->closing;
+}
+
 static void shut_down(struct br_conn *c)
 {
     struct server *srv = server_of(c);
@@ -300,6 +310,7 @@ static const struct br_conn_ops server_ops = {
     .output = output,
     .finished = finished,
     .idle = idle,
+    .waits = waits,
     .shutdown = shut_down,
     .free = server_free,
 };

@@ -573,6 +573,15 @@ static bool idle(const struct br_conn *c)
     return server_of(c)->n_streams == 0;
 }
 
+static bool waits(const struct br_conn *c)
+{
+    const struct server *srv = server_of(c);
+    for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next)
+        if (!br_container_of(l, struct stream, link)->ended)
+            return true;
+    return false;
+}
+
 static void shut_down(struct br_conn *c)
 {
     struct server *srv = server_of(c);
@@ -602,6 +611,7 @@ static const struct br_conn_ops server_ops = {
     .output = output,
     .finished = finished,
     .idle = idle,
+    .waits = waits,
     .shutdown = shut_down,
     .free = server_free,
 };

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "net/net_internal.h"
+
+#define POOL_IDLE_MAX (24u << 20)
+#define ROUNDS_MAX 16
+#define RESUME_MS 20
+
+struct br_net {
+    struct br_list listeners;
+};
+
+struct br_net *br_net_new(void)
+{
+    struct br_net *net = br_calloc(1, sizeof *net);
+    if (net)
+        br_list_init(&net->listeners);
+    return net;
+}
+
+void br_net_free(struct br_net *net)
+{
+    br_free(net);
+}
+
+struct br_list *br_net_listeners(struct br_net *net)
+{
+    return &net->listeners;
+}
+
+struct br_loop *br_loop_of(struct br_host *h)
+{
+    return br_container_of(h, struct br_loop, host);
+}
+
+struct br_host *br_loop_host(struct br_loop *loop)
+{
+    return &loop->host;
+}
+
+static uint64_t mono_ms(struct br_host *h)
+{
+    return uv_now(&br_loop_of(h)->uv);
+}
+
+static uint64_t unix_ns(struct br_host *h)
+{
+    (void)h;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static const struct br_host_ops host_ops = {
+    .mono_ms = mono_ms,
+    .unix_ns = unix_ns,
+    .serve = br_net_serve,
+    .connect = br_net_connect,
+};
+
+static void on_timer(uv_timer_t *t)
+{
+    (void)t; /* waking up is all it is for */
+}
+
+static void arm(struct br_loop *loop, bool at_once)
+{
+    uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
+    if (due == loop->timer_due && due != 0)
+        return;
+    loop->timer_due = due;
+    if (due == UINT64_MAX) {
+        uv_timer_stop(&loop->timer);
+        return;
+    }
+    uint64_t now = uv_now(&loop->uv);
+    uv_timer_start(&loop->timer, on_timer, due > now ? due - now : 0, 0);
+}
+
+/* Runs just before the loop sleeps: everything that this turn made is done and sent here. */
+static void on_prepare(uv_prepare_t *p)
+{
+    struct br_loop *loop = p->data;
+    bool more = true;
+    for (int i = 0; i < ROUNDS_MAX && more; i++) {
+        more = br_host_turn(&loop->host);
+        br_loop_flush(loop);
+        more = more || !br_list_empty(&loop->host.finished) ||
+               !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
+    }
+    br_loop_resume(loop);
+    arm(loop, more);
+}
+
+static void on_doorbell(uv_async_t *a)
+{
+    struct br_loop *loop = a->data;
+    for (;;) {
+        pthread_mutex_lock(&loop->lock);
+        struct br_list *l = br_list_shift(&loop->mailbox);
+        if (l)
+            loop->n_mail--;
+        pthread_mutex_unlock(&loop->lock);
+        if (!l)
+            return;
+        struct br_message *m = br_container_of(l, struct br_message, link);
+        m->run(m, loop);
+    }
+}
+
+bool br_loop_post(struct br_loop *loop, struct br_message *m)
+{
+    pthread_mutex_lock(&loop->lock);
+    bool room = loop->n_mail < BR_MAILBOX_MAX;
+    if (room) {
+        br_list_append(&loop->mailbox, &m->link);
+        loop->n_mail++;
+        /* Under the lock, so that the loop cannot be freed between the two. */
+        uv_async_send(&loop->doorbell);
+    }
+    pthread_mutex_unlock(&loop->lock);
+    return room;
+}
+
+void br_loop_set_mark(struct br_loop *loop, size_t bytes)
+{
+    loop->mark = bytes;
+}
+
+static void on_signal(uv_signal_t *s, int number)
+{
+    struct br_loop *loop = s->data;
+    loop->on_signal(number, loop->on_signal_arg);
+}
+
+int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg)
+{
+    static const int numbers[3] = {SIGTERM, SIGINT, SIGHUP};
+    loop->on_signal = fn;
+    loop->on_signal_arg = arg;
+    for (int i = 0; i < 3; i++) {
+        if (uv_signal_init(&loop->uv, &loop->signals[i]))
+            return BR_EIO;
+        loop->signals[i].data = loop;
+        uv_signal_start(&loop->signals[i], on_signal, numbers[i]);
+        uv_unref((uv_handle_t *)&loop->signals[i]);
+    }
+    loop->signals_on = true;
+    return 0;
+}
+
+int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
+                struct br_err *err)
+{
+    struct br_loop *loop = br_calloc(1, sizeof *loop);
+    struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
+    uint8_t *buffer = br_malloc(BR_READ_SIZE);
+    if (!loop || !pool || !buffer || br_host_init(&loop->host, &host_ops, pool) ||
+        uv_loop_init(&loop->uv)) {
+        if (loop)
+            br_host_release(&loop->host);
+        br_pool_free(pool);
+        br_free(buffer);
+        br_free(loop);
+        return br_err_set(err, BR_ENOMEM, "no memory for worker %u", worker);
+    }
+    loop->net = net;
+    loop->read_buffer = buffer;
+    loop->host.worker = worker;
+    loop->host.n_workers = n_workers;
+    loop->timer_due = UINT64_MAX;
+    br_list_init(&loop->mailbox);
+    br_list_init(&loop->dirty);
+    br_list_init(&loop->paused);
+    pthread_mutex_init(&loop->lock, NULL);
+    uv_prepare_init(&loop->uv, &loop->prepare);
+    uv_timer_init(&loop->uv, &loop->timer);
+    uv_async_init(&loop->uv, &loop->doorbell, on_doorbell);
+    loop->prepare.data = loop->doorbell.data = loop;
+    uv_prepare_start(&loop->prepare, on_prepare);
+    *ret = loop;
+    return 0;
+}
+
+void br_loop_run(struct br_loop *loop)
+{
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+}
+
+void br_loop_stop(struct br_loop *loop)
+{
+    uv_stop(&loop->uv);
+}
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
+}
+
+void br_loop_free(struct br_loop *loop)
+{
+    if (!loop)
+        return;
+    /* Finish what closing the nodes left: callbacks of items, closes of streams. */
+    (void)br_host_turn(&loop->host);
+    br_loop_flush(loop);
+    (void)br_host_turn(&loop->host);
+    on_doorbell(&loop->doorbell);
+    uv_close((uv_handle_t *)&loop->prepare, NULL);
+    uv_close((uv_handle_t *)&loop->timer, NULL);
+    uv_close((uv_handle_t *)&loop->doorbell, NULL);
+    for (int i = 0; loop->signals_on && i < 3; i++)
+        uv_close((uv_handle_t *)&loop->signals[i], NULL);
+    uv_walk(&loop->uv, close_handle, NULL);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    uv_loop_close(&loop->uv);
+    pthread_mutex_destroy(&loop->lock);
+    br_pool_free(loop->host.pool);
+    br_host_release(&loop->host);
+    br_free(loop->read_buffer);
+    br_free(loop);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One worker's event loop: a libuv loop that is a host (pipeline/host.h). One thread runs it; the only
+ * call that other threads may make is br_loop_post.
+ *
+ * A turn: timers, sockets, then finished items and deferred work, then one flush of every connection
+ * that has something to send, then sleep.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "pipeline/host.h"
+
+struct br_loop;
+struct br_net;
+
+/* What the loops of one process share: the listening sockets. Used before threads start and by the
+ * first worker. */
+struct br_net *br_net_new(void);
+void br_net_free(struct br_net *net);
+
+/* A message to another loop: `run` is called there, in its thread, and then owns the message. A member
+ * of something that the sender allocated. */
+struct br_message {
+    struct br_list link;
+    void (*run)(struct br_message *m, struct br_loop *loop);
+};
+
+#define BR_MAILBOX_MAX 4096
+
+/* A loop for worker `worker` of `n_workers`. Returns 0, BR_ENOMEM or BR_EIO. */
+int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
+                struct br_err *err);
+
+/* Frees a loop that does not run; its connections are closed first. */
+void br_loop_free(struct br_loop *loop);
+
+struct br_host *br_loop_host(struct br_loop *loop);
+
+/* Runs until br_loop_stop was called in its thread. */
+void br_loop_run(struct br_loop *loop);
+void br_loop_stop(struct br_loop *loop);
+
+/* Hands a message over, from any thread. False when the mailbox is full: the message stays the
+ * caller's. */
+bool br_loop_post(struct br_loop *loop, struct br_message *m);
+
+/* Calls `fn` in the loop's thread whenever one of SIGTERM, SIGINT or SIGHUP arrives. Returns 0 or
+ * BR_EIO. */
+int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg);
+
+/* Server connections stop reading while more than this is held in buffers (queues that cannot get rid
+ * of anything not counted). 0: no mark. */
+void br_loop_set_mark(struct br_loop *loop, size_t bytes);

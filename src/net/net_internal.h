@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of src/net share. libuv is known in this folder only. */
+#pragma once
+
+#include <stdatomic.h>
+#include <uv.h>
+
+#include "base/list.h"
+#include "net/loop.h"
+#include "net/tls.h"
+#include "wire/conn.h"
+
+#define BR_READ_SIZE (256u << 10)
+#define BR_WRITE_SIZE (1u << 20)
+
+struct br_stream;
+
+struct br_loop {
+    struct br_host host;
+    struct br_net *net;
+    uv_loop_t uv;
+    uv_prepare_t prepare;
+    uv_timer_t timer;
+    uv_async_t doorbell;
+    uv_signal_t signals[3];
+    bool signals_on;
+    void (*on_signal)(int signal, void *arg);
+    void *on_signal_arg;
+    uint64_t timer_due;
+    pthread_mutex_t lock; /* of the mailbox */
+    struct br_list mailbox;
+    unsigned n_mail;
+    struct br_list dirty;   /* streams with something to send */
+    struct br_list paused;  /* server streams that do not read for now */
+    struct br_timer resume;
+    size_t mark;
+    uint8_t *read_buffer;   /* BR_READ_SIZE */
+};
+
+struct br_loop *br_loop_of(struct br_host *h);
+
+/* How the owner of a stream is told about it. */
+struct br_stream_events {
+    /* Server streams without a protocol yet: the first bytes (the plaintext) are here, or ALPN chose.
+     * Sets s->conn and returns 0, or BR_EAGAIN for more bytes, or a code that closes. */
+    int (*detect)(struct br_stream *s, const uint8_t *data, size_t len);
+    /* It is connected, or bytes came from the peer. */
+    void (*on_progress)(struct br_stream *s);
+    /* It is closed and about to be freed; `why` is never NULL. */
+    void (*on_closed)(struct br_stream *s, const char *why);
+};
+
+struct br_stream {
+    struct br_loop *loop;
+    const struct br_stream_events *events;
+    void *owner;
+    struct br_conn *conn; /* owned */
+    struct br_tls *tls;   /* owned; NULL: plaintext */
+    uv_poll_t poll;
+    int fd;
+    int polled;         /* what the poll waits for now */
+    struct br_rope out; /* bytes for the socket */
+    struct br_list link;  /* the owner's */
+    struct br_list dirty; /* loop->dirty */
+    struct br_list pause; /* loop->paused */
+    uint8_t first[24];
+    unsigned n_first;
+    bool server;        /* obeys the loop's mark */
+    bool granted;       /* may read once although the loop is above its mark */
+    bool connecting, want_write, closing, shut, freed;
+    char why[128];      /* why it is being closed */
+    uint64_t opened_ms, read_ms, wrote_ms;
+};
+
+/* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when there is
+ * no memory or the loop refuses it. */
+struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_stream_events *events,
+                                void *owner, bool server, bool connecting);
+
+/* Marks it as having output; it is flushed at the end of the turn. */
+void br_stream_wake(struct br_stream *s);
+
+/* Gives the stream its protocol, which it then owns. */
+void br_stream_set_conn(struct br_stream *s, struct br_conn *conn);
+
+/* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
+void br_stream_close(struct br_stream *s, const char *why);
+
+/* Reads and writes what it can; called by the loop. */
+void br_loop_flush(struct br_loop *loop);
+void br_loop_resume(struct br_loop *loop);
+
+/* host->ops entries, in server.c and client.c. */
+int br_net_serve(struct br_host *h, const struct br_server_config *config,
+                 struct br_service *service, struct br_server **ret, struct br_err *err);
+int br_net_connect(struct br_host *h, const struct br_client_config *config,
+                   struct br_client **ret, struct br_err *err);
+struct br_listener;
+struct br_list *br_net_listeners(struct br_net *net);

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/listener.h"
+
+#define SWEEP_MS 1000
+#define HANDSHAKE_MS 10000
+#define LINGER_MS 2000
+#define STALL_MS 30000
+
+static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+#define PREFACE_LEN 24u
+
+struct br_server {
+    struct br_loop *loop;
+    struct br_listener *listener;
+    struct br_server_config config;
+    struct br_service *service;
+    struct br_tls_context *tls;
+    struct br_list streams;
+    _Atomic unsigned load; /* connections, also those on their way here */
+    struct br_timer sweep;
+    bool stopping, stopped;
+    void (*on_stopped)(void *arg);
+    void *on_stopped_arg;
+    struct br_deferred report;
+};
+
+struct peer {
+    char name[64];
+    struct br_server *server;
+    bool aged;
+};
+
+unsigned br_server_load(struct br_server *s)
+{
+    return atomic_load_explicit(&s->load, memory_order_relaxed);
+}
+
+void br_server_add_load(struct br_server *s, int change)
+{
+    atomic_fetch_add_explicit(&s->load, (unsigned)change, memory_order_relaxed);
+}
+
+struct br_loop *br_server_loop(struct br_server *s)
+{
+    return s->loop;
+}
+
+unsigned br_server_port(const struct br_server *s)
+{
+    return s->listener ? s->listener->port : 0;
+}
+
+static void on_report(struct br_deferred *d)
+{
+    struct br_server *s = br_container_of(d, struct br_server, report);
+    if (s->stopped || !s->stopping || !br_list_empty(&s->streams))
+        return;
+    s->stopped = true;
+    s->on_stopped(s->on_stopped_arg);
+}
+
+static int detect(struct br_stream *s, const uint8_t *data, size_t len)
+{
+    struct peer *peer = s->owner;
+    struct br_server *server = peer->server;
+    bool h2 = s->tls && strcmp(br_tls_alpn(s->tls), "h2") == 0;
+    if (!h2) {
+        size_t n = s->n_first;
+        size_t compare = PREFACE_LEN - n < len ? PREFACE_LEN - n : len;
+        h2 = memcmp(preface + n, data, compare) == 0;
+        if (h2 && n + compare < PREFACE_LEN) {
+            memcpy(s->first + n, data, compare);
+            s->n_first += (unsigned)compare;
+            return BR_EAGAIN;
+        }
+    }
+    struct br_pool *pool = s->loop->host.pool;
+    struct br_conn *conn =
+        h2 ? br_h2_server_new(server->service, pool, peer->name, &server->config.limits)
+           : br_h1_server_new(server->service, pool, peer->name);
+    if (!conn)
+        return BR_ENOMEM;
+    br_stream_set_conn(s, conn);
+    if (server->stopping)
+        conn->ops->shutdown(conn);
+    return 0;
+}
+
+static void on_progress(struct br_stream *s)
+{
+    (void)s;
+}
+
+static void on_closed(struct br_stream *s, const char *why)
+{
+    struct peer *peer = s->owner;
+    struct br_server *server = peer->server;
+    br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
+    br_list_remove(&s->link);
+    br_server_add_load(server, -1);
+    if (server->stopping && br_list_empty(&server->streams))
+        br_host_defer(&server->loop->host, &server->report, on_report);
+    br_free(peer);
+}
+
+static const struct br_stream_events events = {detect, on_progress, on_closed};
+
+void br_server_take(struct br_server *s, int fd, const char *name)
+{
+    struct peer *peer = br_malloc(sizeof *peer);
+    if (!peer || s->stopping) {
+        br_free(peer);
+        close(fd);
+        br_server_add_load(s, -1);
+        return;
+    }
+    *peer = (struct peer){.server = s};
+    (void)snprintf(peer->name, sizeof peer->name, "%s", name);
+    struct br_stream *stream = br_stream_new(s->loop, fd, &events, peer, true, false);
+    if (!stream) {
+        br_free(peer);
+        br_server_add_load(s, -1);
+        return;
+    }
+    br_list_append(&s->streams, &stream->link);
+    if (s->tls) {
+        stream->tls = br_tls_new(s->tls, NULL);
+        if (!stream->tls)
+            br_stream_close(stream, "out of memory");
+    }
+}
+
+/* Why a connection has to end now, or NULL. */
+static const char *overdue(const struct br_server *s, const struct br_stream *stream, uint64_t now)
+{
+    const struct br_conn *conn = stream->conn;
+    uint64_t progress = s->config.request_timeout_ms ? s->config.request_timeout_ms : STALL_MS;
+    if (stream->shut)
+        return now - stream->wrote_ms > LINGER_MS ? "done" : NULL;
+    if (!conn)
+        return now - stream->opened_ms > HANDSHAKE_MS ? "no request came in time" : NULL;
+    if (stream->want_write && now - stream->wrote_ms > STALL_MS)
+        return "the client does not read";
+    /* A connection that we do not read for now is not to blame for being quiet. */
+    if (br_list_empty(&stream->pause) && conn->ops->waits(conn) && now - stream->read_ms > progress)
+        return "a request made no progress";
+    if (conn->ops->idle(conn) && s->config.idle_timeout_ms &&
+        now - stream->read_ms > s->config.idle_timeout_ms)
+        return "idle";
+    return NULL;
+}
+
+static void on_sweep(struct br_timer *t)
+{
+    struct br_server *s = br_container_of(t, struct br_server, sweep);
+    uint64_t now = uv_now(&s->loop->uv);
+    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
+        struct br_stream *stream = br_container_of(l, struct br_stream, link);
+        struct peer *peer = stream->owner;
+        const char *why = overdue(s, stream, now);
+        if (why) {
+            br_stream_close(stream, why);
+        } else if (stream->conn && s->config.max_age_ms && !peer->aged &&
+                   now - stream->opened_ms > s->config.max_age_ms) {
+            peer->aged = true;
+            stream->conn->ops->shutdown(stream->conn);
+        }
+    }
+    (void)br_host_timer(&s->loop->host, &s->sweep, SWEEP_MS, on_sweep);
+}
+
+/* While stopping, connections end as soon as nothing is under way on them. */
+static void on_stop_sweep(struct br_timer *t)
+{
+    struct br_server *s = br_container_of(t, struct br_server, sweep);
+    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
+        struct br_stream *stream = br_container_of(l, struct br_stream, link);
+        if (!stream->conn || (stream->conn->ops->idle(stream->conn) && stream->out.len == 0))
+            br_stream_close(stream, "the server stops");
+    }
+    if (!br_list_empty(&s->streams))
+        (void)br_host_timer(&s->loop->host, &s->sweep, 10, on_stop_sweep);
+}
+
+void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
+{
+    s->stopping = true;
+    s->on_stopped = on_stopped;
+    s->on_stopped_arg = arg;
+    if (s->listener && s->listener->loop == s->loop)
+        br_listener_stop(s->listener);
+    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
+        struct br_stream *stream = br_container_of(l, struct br_stream, link);
+        if (stream->conn)
+            stream->conn->ops->shutdown(stream->conn);
+    }
+    br_host_defer(&s->loop->host, &s->report, on_report);
+    (void)br_host_timer(&s->loop->host, &s->sweep, 5, on_stop_sweep);
+}
+
+void br_server_free(struct br_server *s)
+{
+    if (!s)
+        return;
+    s->stopping = s->stopped = true;
+    while (!br_list_empty(&s->streams)) {
+        struct br_stream *stream = br_container_of(s->streams.next, struct br_stream, link);
+        br_stream_close(stream, "the server stops");
+        br_loop_flush(s->loop);
+    }
+    br_host_timer_stop(&s->loop->host, &s->sweep);
+    br_host_defer_cancel(&s->report);
+    if (s->listener)
+        br_listener_leave(s->listener, s);
+    br_tls_context_free(s->tls);
+    br_free(s);
+}
+
+static int make_tls(struct br_server *s, struct br_err *err)
+{
+    static const char *const alpn[] = {"h2", "http/1.1", NULL};
+    if (!s->config.tls)
+        return 0;
+    return br_tls_context_new(s->config.tls, true, alpn, &s->tls, err);
+}
+
+int br_net_serve(struct br_host *h, const struct br_server_config *config,
+                 struct br_service *service, struct br_server **ret, struct br_err *err)
+{
+    struct br_loop *loop = br_loop_of(h);
+    struct br_server *s = br_calloc(1, sizeof *s);
+    if (!s)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    s->loop = loop;
+    s->config = *config;
+    s->service = service;
+    br_list_init(&s->streams);
+    int rc = make_tls(s, err);
+    if (!rc && h->worker == 0)
+        rc = br_listener_open(loop, config, &s->listener, err);
+    else if (!rc && !(s->listener = br_listener_find(loop->net, config->name)))
+        rc = br_err_set(err, BR_ENOTFOUND, "no listener for %s", config->name);
+    if (rc) {
+        br_tls_context_free(s->tls);
+        br_free(s);
+        return rc;
+    }
+    s->listener->targets[h->worker] = s;
+    if (s->listener->n_targets <= h->worker)
+        s->listener->n_targets = h->worker + 1;
+    (void)br_host_timer(h, &s->sweep, SWEEP_MS, on_sweep);
+    *ret = s;
+    return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A server: one endpoint that speaks HTTP/1.1 and HTTP/2 (prior knowledge, or ALPN over TLS) and
+ * hands requests to a service. Every worker has one for the same name; the first worker owns the
+ * listening socket and gives each new connection to the worker with the fewest.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/tls.h"
+#include "pipeline/host.h"
+#include "wire/conn.h"
+
+struct br_server_config {
+    const char *name;        /* equal on all workers: "receiver/otlp grpc" */
+    const char *what;        /* for the log: "grpc" */
+    const char *endpoint;    /* "localhost:4317"; port 0 takes a free one */
+    const char *transport;   /* NULL or "tcp", "unix" (then endpoint is a path) */
+    const struct br_tls_config *tls; /* NULL: plaintext; borrowed for the server's life */
+    struct br_conn_limits limits;
+    uint64_t idle_timeout_ms;    /* 0: none */
+    uint64_t request_timeout_ms; /* without progress in a begun request; 0: 30 s */
+    uint64_t max_age_ms;         /* 0: none */
+    const struct br_log *log;
+};
+
+/* Stops listening, lets requests under way finish, closes connections as they become idle, then calls
+ * `on_stopped` once (also at once, when there is none). */
+void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg);
+
+/* Closes what is left and frees the server. Accepts NULL. */
+void br_server_free(struct br_server *s);
+
+/* The port it listens on, 0 for unix sockets. */
+unsigned br_server_port(const struct br_server *s);
