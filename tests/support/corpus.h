@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays the seeds in tests/corpus: every file of a folder goes through `fn`, so that what a fuzz
+ * target once found is a unit test from then on. BR_TEST_CORPUS comes from the build. */
+#pragma once
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Returns the number of files. Aborts when one cannot be read. */
+static inline size_t corpus_replay(const char *folder, void (*fn)(const uint8_t *data, size_t len))
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", BR_TEST_CORPUS, folder);
+    DIR *dir = opendir(path);
+    if (!dir)
+        abort();
+    size_t n = 0;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s/%s", BR_TEST_CORPUS, folder, e->d_name);
+        FILE *f = fopen(path, "rb");
+        if (!f || fseek(f, 0, SEEK_END))
+            abort();
+        size_t size = (size_t)ftell(f);
+        rewind(f);
+        uint8_t *data = malloc(size ? size : 1);
+        if (!data || fread(data, 1, size, f) != size)
+            abort();
+        fclose(f);
+        fn(data, size);
+        free(data);
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
