@@ -170,11 +170,12 @@ static void refuse_type(struct loader *l, const struct slot *slot, const char *p
     const char *nearest = nearest_component(l, slot->kind, type, &any);
     br_text_show(type, shown);
     if (nearest)
-        br_errs_add(l->errs, slot->key, path, "unknown %s %s; did you mean \"%s\"?", kind, shown,
+        br_errs_add(l->errs, slot->key, path, 
+                    "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind, shown,
                     nearest);
     else if (any)
         br_errs_add(l->errs, slot->key, path,
-                    "unknown %s %s; \"braid components\" lists those that there are", kind, shown);
+                    "unknown %s %s; \"braid components\" lists all", kind, shown);
     else
         br_errs_add(l->errs, slot->key, path, "unknown %s %s; Braid has no %s", kind, shown,
                     br_kind_section(slot->kind));

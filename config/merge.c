@@ -123,16 +123,16 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
 
 static int merge_tree(struct merge *m, const struct br_yaml *tree)
 {
+    char shown[BR_SHOWN_SIZE];
+    if (!m->tree->file)
+        *m->tree = (struct br_yaml){
+            .type = BR_YAML_MAP, .file = tree->file, .line = tree->line, .col = tree->col};
     if (tree->type == BR_YAML_NULL)
         return 0;
-    char shown[BR_SHOWN_SIZE];
     if (tree->type != BR_YAML_MAP)
         return br_errs_add(m->errs, tree, NULL,
                            "a configuration is a map with receivers, exporters and service, not %s",
                            tree->type == BR_YAML_SEQ ? "a list" : br_yaml_show(tree, shown));
-    if (!m->tree->file)
-        *m->tree = (struct br_yaml){
-            .type = BR_YAML_MAP, .file = tree->file, .line = tree->line, .col = tree->col};
     for (size_t i = 0; i < tree->n; i++) {
         const struct br_yaml *key = tree->keys[i];
         int rc = merge_path(m, key, key->text, "::", tree->items[i]);
