@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config/parts.h"
+
+/* The next free place of a list, or NULL when it is full or there is no memory for it. */
+static struct br_err *next_slot(struct br_err **list, size_t *n)
+{
+    if (*n >= BR_ERRS_MAX)
+        return NULL;
+    if (!*list)
+        *list = br_calloc(BR_ERRS_MAX, sizeof **list);
+    return *list ? &(*list)[(*n)++] : NULL;
+}
+
+static void fill(struct br_err *err, const struct br_yaml *node, const char *path, const char *fmt,
+                 va_list ap)
+{
+    err->code = BR_EINVAL;
+    if (node) {
+        err->line = node->line;
+        err->col = node->col;
+        if (node->file)
+            (void)snprintf(err->file, sizeof err->file, "%s", node->file);
+    }
+    if (path)
+        (void)snprintf(err->path, sizeof err->path, "%s", path);
+    (void)vsnprintf(err->text, sizeof err->text, fmt, ap);
+}
+
+int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                const char *fmt, ...)
+{
+    struct br_err *err = next_slot(&errs->errors, &errs->n_errors);
+    if (!err) {
+        errs->more = true;
+        return BR_EINVAL;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    fill(err, node, path, fmt, ap);
+    va_end(ap);
+    return BR_EINVAL;
+}
+
+void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                  const char *fmt, ...)
+{
+    struct br_err *err = next_slot(&errs->warnings, &errs->n_warnings);
+    if (!err)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    fill(err, node, path, fmt, ap);
+    va_end(ap);
+}
+
+int br_errs_no_memory(struct br_errs *errs)
+{
+    /* Several frames may pass the same failure upwards; one sentence is enough. */
+    if (errs->n_errors && errs->errors[errs->n_errors - 1].code == BR_ENOMEM)
+        return BR_ENOMEM;
+    br_errs_add(errs, NULL, NULL, "out of memory, or the configuration needs more than %u MiB",
+                BR_CONFIG_ARENA_MAX >> 20);
+    if (errs->n_errors && !errs->more)
+        errs->errors[errs->n_errors - 1].code = BR_ENOMEM;
+    return BR_ENOMEM;
+}
+
+void br_errs_release(struct br_errs *errs)
+{
+    br_free(errs->errors);
+    br_free(errs->warnings);
+    *errs = (struct br_errs){0};
+}
+
+static size_t file_rank(const struct br_err *err, const char *const *files, size_t n_files)
+{
+    size_t len = sizeof err->file - 1;
+    for (size_t i = 0; i < n_files; i++)
+        if (strncmp(err->file, files[i], len) == 0)
+            return i;
+    return err->file[0] ? n_files : n_files + 1;
+}
+
+static bool comes_before(const struct br_err *a, const struct br_err *b, const char *const *files,
+                         size_t n_files)
+{
+    size_t rank_a = file_rank(a, files, n_files), rank_b = file_rank(b, files, n_files);
+    if (rank_a != rank_b)
+        return rank_a < rank_b;
+    int by_name = strcmp(a->file, b->file);
+    if (by_name)
+        return by_name < 0;
+    return a->line != b->line ? a->line < b->line : a->col < b->col;
+}
+
+/* Insertion keeps the order of what stands at one place, and there are at most BR_ERRS_MAX. */
+static void sort_list(struct br_err *list, size_t n, const char *const *files, size_t n_files)
+{
+    for (size_t i = 1; i < n; i++) {
+        struct br_err err = list[i];
+        size_t j = i;
+        for (; j > 0 && comes_before(&err, &list[j - 1], files, n_files); j--)
+            list[j] = list[j - 1];
+        list[j] = err;
+    }
+}
+
+void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files)
+{
+    sort_list(errs->errors, errs->n_errors, files, n_files);
+    sort_list(errs->warnings, errs->n_warnings, files, n_files);
+}

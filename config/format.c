@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Texts that are more than a number: durations as Go's time.ParseDuration reads them, and endpoints
+ * as net.SplitHostPort does.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config/option.h"
+
+#define NS_LIMIT ((uint64_t)1 << 63)
+
+__extension__ typedef unsigned __int128 wide;
+
+static bool unit_ns(const char *text, size_t len, uint64_t *ret)
+{
+    static const struct {
+        const char *name;
+        uint64_t ns;
+    } units[] = {
+        {"ns", 1},
+        {"us", 1000},
+        {"\xc2\xb5s", 1000}, /* U+00B5 */
+        {"\xce\xbcs", 1000}, /* U+03BC */
+        {"ms", 1000000},
+        {"s", 1000000000},
+        {"m", 60000000000},
+        {"h", 3600000000000},
+    };
+    for (size_t i = 0; i < BR_COUNT(units); i++) {
+        if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0) {
+            *ret = units[i].ns;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_digits(const char **text, uint64_t *ret)
+{
+    uint64_t v = 0;
+    for (; isdigit((unsigned char)**text); (*text)++) {
+        if (v > NS_LIMIT / 10)
+            return false;
+        v = v * 10 + (uint64_t)(**text - '0');
+        if (v > NS_LIMIT)
+            return false;
+    }
+    *ret = v;
+    return true;
+}
+
+/* What the digits after the point are of `unit`; a 19th digit is less than any unit can show. */
+static uint64_t read_fraction(const char **text, uint64_t unit)
+{
+    enum { DIGITS_MAX = 18 };
+    uint64_t v = 0, scale = 1;
+    for (int i = 0; isdigit((unsigned char)**text); (*text)++, i++) {
+        if (i >= DIGITS_MAX)
+            continue;
+        v = v * 10 + (uint64_t)(**text - '0');
+        scale *= 10;
+    }
+    return (uint64_t)((wide)v * unit / scale);
+}
+
+/* One number with its unit. */
+static bool read_term(const char **text, uint64_t *ret)
+{
+    uint64_t whole, unit;
+    const char *start = *text;
+    if (!read_digits(text, &whole))
+        return false;
+    size_t n_digits = (size_t)(*text - start);
+    const char *fraction = **text == '.' ? ++*text : NULL;
+    if (fraction) {
+        *text += strspn(*text, "0123456789");
+        n_digits += (size_t)(*text - fraction);
+    }
+    size_t len = strcspn(*text, "0123456789.");
+    if (n_digits == 0 || !unit_ns(*text, len, &unit) || whole > NS_LIMIT / unit)
+        return false;
+    *text += len;
+    *ret = whole * unit + (fraction ? read_fraction(&fraction, unit) : 0);
+    return *ret <= NS_LIMIT;
+}
+
+bool br_duration_parse(const char *text, uint64_t *ret_ns)
+{
+    bool negative = *text == '-';
+    text += *text == '-' || *text == '+';
+    if (!*text)
+        return false;
+    uint64_t sum = 0;
+    if (strcmp(text, "0") != 0) {
+        while (*text) {
+            uint64_t term;
+            if (!read_term(&text, &term))
+                return false;
+            sum += term;
+            if (sum >= NS_LIMIT)
+                return false;
+        }
+    }
+    if (negative && sum)
+        return false;
+    *ret_ns = sum;
+    return true;
+}
+
+static bool port_parse(const char *text, unsigned *ret)
+{
+    size_t len = strlen(text);
+    if (len == 0 || len > 5 || text[strspn(text, "0123456789")])
+        return false;
+    unsigned port = 0;
+    for (; *text; text++)
+        port = port * 10 + (unsigned)(*text - '0');
+    if (port > 65535)
+        return false;
+    *ret = port;
+    return true;
+}
+
+bool br_endpoint_parse(const char *text, char *host, unsigned *ret_port)
+{
+    const char *start = text, *end = strrchr(text, ':');
+    if (!end)
+        return false;
+    const char *colon = end;
+    if (*text == '[') {
+        if (end == text || end[-1] != ']')
+            return false;
+        start++;
+        end--;
+    }
+    size_t len = (size_t)(end - start);
+    if (len > 255 || (*text == '[' && len == 0))
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)start[i];
+        if (c <= ' ' || c == 0x7f || strchr("[]/", c) || (c == ':' && *text != '['))
+            return false;
+    }
+    unsigned port;
+    if (!port_parse(colon + 1, &port))
+        return false;
+    memcpy(host, start, len);
+    host[len] = '\0';
+    *ret_port = port;
+    return true;
+}

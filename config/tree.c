@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "config/parts.h"
+
+struct br_yaml *br_yaml_new(struct br_arena *arena, enum br_yaml_type type,
+                            const struct br_yaml *at)
+{
+    struct br_yaml *node = br_arena_calloc(arena, 1, sizeof *node);
+    if (!node)
+        return NULL;
+    node->type = type;
+    if (at) {
+        node->file = at->file;
+        node->line = at->line;
+        node->col = at->col;
+    }
+    return node;
+}
+
+struct br_yaml *br_yaml_scalar(struct br_arena *arena, const char *text, size_t len,
+                               const struct br_yaml *at)
+{
+    struct br_yaml *node = br_yaml_new(arena, BR_YAML_SCALAR, at);
+    if (!node)
+        return NULL;
+    node->text = br_arena_strndup(arena, text, len);
+    node->len = len;
+    return node->text ? node : NULL;
+}
+
+static struct br_yaml **grown(struct br_arena *arena, struct br_yaml **old, size_t n)
+{
+    struct br_yaml **array = br_arena_calloc(arena, n ? n * 2 : 4, sizeof *array);
+    if (array && n)
+        memcpy(array, old, n * sizeof *array);
+    return array;
+}
+
+int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml *key,
+                   struct br_yaml *value)
+{
+    /* The room is 4, 8, 16, ... and therefore known without being kept. */
+    size_t n = node->n;
+    if (n == 0 || (n >= 4 && (n & (n - 1)) == 0)) {
+        struct br_yaml **items = grown(arena, node->items, n);
+        struct br_yaml **keys = key ? grown(arena, node->keys, n) : NULL;
+        if (!items || (key && !keys))
+            return BR_ENOMEM;
+        node->items = items;
+        node->keys = keys;
+    }
+    node->items[n] = value;
+    if (key)
+        node->keys[n] = key;
+    node->n++;
+    return 0;
+}
+
+size_t br_yaml_index(const struct br_yaml *map, const char *key)
+{
+    size_t i = 0;
+    while (i < map->n && strcmp(map->keys[i]->text, key) != 0)
+        i++;
+    return i;
+}
+
+struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key)
+{
+    if (!map || map->type != BR_YAML_MAP)
+        return NULL;
+    size_t i = br_yaml_index(map, key);
+    return i < map->n ? map->items[i] : NULL;
+}
+
+static bool one_of(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}
+
+enum br_yaml_look br_yaml_look(const char *text)
+{
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+    static const char *const bools[] = {"true", "True", "TRUE", "false", "False", "FALSE"};
+    static const char *const odd[] = {"inf", "Inf", "INF", "nan", "NaN", "NAN"};
+    if (one_of(text, nulls, BR_COUNT(nulls)))
+        return BR_LOOK_NULL;
+    if (one_of(text, bools, BR_COUNT(bools)))
+        return BR_LOOK_BOOL;
+    const char *p = text + (*text == '-' || *text == '+');
+    if (*p == '.' && one_of(p + 1, odd, BR_COUNT(odd)))
+        return BR_LOOK_NUMBER;
+    if (!isdigit((unsigned char)p[*p == '.']))
+        return BR_LOOK_TEXT;
+    return p[strspn(p, "0123456789abcdefABCDEFxXoO_.+-")] ? BR_LOOK_TEXT : BR_LOOK_NUMBER;
+}
+
+const char *br_text_show(const char *text, char *out)
+{
+    enum { SHOWN = 96 };
+    size_t len = strnlen(text, SHOWN + 1);
+    bool cut = len > SHOWN;
+    if (cut)
+        len = br_utf8_valid((const uint8_t *)text, SHOWN);
+    (void)snprintf(out, BR_SHOWN_SIZE, "\"%.*s%s\"", (int)len, text, cut ? "..." : "");
+    for (char *p = out; *p; p++)
+        if (iscntrl((unsigned char)*p))
+            *p = ' ';
+    return out;
+}
+
+const char *br_yaml_show(const struct br_yaml *node, char *out)
+{
+    if (node && node->type == BR_YAML_SCALAR)
+        return br_text_show(node->text, out);
+    const char *what = "nothing";
+    if (node && node->type == BR_YAML_MAP)
+        what = "a map";
+    if (node && node->type == BR_YAML_SEQ)
+        what = "a list";
+    (void)snprintf(out, BR_SHOWN_SIZE, "%s", what);
+    return out;
+}
+
+const char *br_path_join(char out[192], const char *path, const char *name)
+{
+    (void)snprintf(out, 192, "%s%s%s", path, *path ? "::" : "", name);
+    return out;
+}
