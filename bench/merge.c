@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How fast profiles requests are merged: reads a folder of export requests (one a file), merges 40 of
+ * them a batch, over and over, and prints samples per CPU second.
+ *
+ *     merge FOLDER [SECONDS [REQUESTS_PER_BATCH]]
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "otlp/dictionary.h"
+#include "otlp/walk.h"
+#include "pipeline/host.h"
+
+#define REQUESTS_MAX 4096u
+#define BATCH_BYTES (256u << 20)
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static _Noreturn void die(const char *what, const char *name)
+{
+    (void)fprintf(stderr, "merge: %s: %s\n", name, what);
+    exit(1);
+}
+
+static struct br_item *read_item(struct br_host *host, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    struct br_buf *buf = f ? br_buf_new(host->pool, 64u << 20) : NULL;
+    if (!buf)
+        die("cannot be read", path);
+    size_t len = fread(buf->data, 1, buf->cap, f);
+    (void)fclose(f);
+    struct br_buf *exact = br_buf_new(host->pool, len);
+    if (!exact)
+        die("no memory", path);
+    memcpy(exact->data, buf->data, len);
+    exact->len = (uint32_t)len;
+    br_buf_unref(buf);
+    struct br_item *item = br_item_new(host, BR_PROFILES);
+    struct br_walk_options options = {0};
+    struct br_err err = {0};
+    uint32_t repaired;
+    if (!item || br_walk(item, exact, exact->data, len, &options, &repaired, &err))
+        die(err.text, path);
+    br_buf_unref(exact);
+    return item;
+}
+
+static uint32_t read_folder(struct br_host *host, const char *folder, struct br_item **items)
+{
+    struct dirent **names;
+    int found = scandir(folder, &names, NULL, alphasort);
+    uint32_t n = 0;
+    if (found < 0)
+        die("cannot be read", folder);
+    for (int i = 0; i < found; i++) {
+        char path[4096];
+        if (names[i]->d_name[0] != '.' && n < REQUESTS_MAX) {
+            (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+            items[n++] = read_item(host, path);
+        }
+        free(names[i]);
+    }
+    free(names);
+    if (n == 0)
+        die("holds no requests", folder);
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct br_host_ops ops = {0};
+    if (argc < 2)
+        die("FOLDER [SECONDS [REQUESTS_PER_BATCH]]", "usage");
+    double seconds = argc > 2 ? strtod(argv[2], NULL) : 3;
+    unsigned long batch = argc > 3 ? strtoul(argv[3], NULL, 10) : 40;
+    struct br_host host = {.ops = &ops, .pool = br_pool_new(256u << 20)};
+    struct br_item **items = br_calloc(REQUESTS_MAX, sizeof(struct br_item *));
+    struct br_merge *m = br_merge_new(&host, BATCH_BYTES);
+    if (!host.pool || !items || !m || batch == 0)
+        die("no memory", argv[0]);
+    uint32_t n = read_folder(&host, argv[1], items), next = 0;
+    size_t in = 0, out = 0, samples = 0, requests = 0;
+    double start = cpu_seconds(), end = start;
+    while (end - start < seconds) {
+        for (unsigned long i = 0; i < batch; i++, next = (next + 1) % n) {
+            int rc = br_merge_add(m, items[next]);
+            if (rc)
+                die(br_strerror(rc), "br_merge_add");
+            in += items[next]->size;
+        }
+        struct br_item *merged = br_item_new(&host, BR_PROFILES);
+        if (!merged || br_merge_take(m, merged))
+            die("no memory", "br_merge_take");
+        out += merged->size;
+        samples += merged->n_items;
+        requests += batch;
+        br_item_free(merged);
+        end = cpu_seconds();
+    }
+    printf("%.0f samples/CPU-s, %.2f us/request, %.1f MB/s in, out/in %.3f\n",
+           (double)samples / (end - start), (end - start) * 1e6 / (double)requests,
+           (double)in / (end - start) / 1e6, (double)out / (double)in);
+    br_merge_free(m);
+    for (uint32_t i = 0; i < n; i++)
+        br_item_free(items[i]);
+    br_free(items);
+    br_pool_free(host.pool);
+    return 0;
+}

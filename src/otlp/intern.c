@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/intern.h"
+
+#include "base/err.h"
+#include "base/map.h"
+#include "base/mem.h"
+
+#define SLOTS_MIN 64u
+#define BYTES_MIN 256u
+
+__extension__ typedef unsigned __int128 u128;
+
+int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap)
+        return 0;
+    size_t had = *cap * size;
+    size_t most = (had + (b->max - b->used)) / size;
+    if (most > UINT32_MAX)
+        most = UINT32_MAX;
+    if (need > most)
+        return BR_EFULL;
+    size_t want = (size_t)*cap * 2 > need ? (size_t)*cap * 2 : need;
+    if (want > most)
+        want = most;
+    void *old;
+    memcpy(&old, items, sizeof old);
+    void *p = br_realloc(old, want * size);
+    if (!p)
+        return BR_ENOMEM;
+    memcpy(items, &p, sizeof p);
+    b->used += want * size - had;
+    *cap = (uint32_t)want;
+    return 0;
+}
+
+void br_budget_free(struct br_budget *b, void *items, uint32_t *cap, size_t size)
+{
+    void *p;
+    memcpy(&p, items, sizeof p);
+    br_free(p);
+    p = NULL;
+    memcpy(items, &p, sizeof p);
+    b->used -= *cap * size;
+    *cap = 0;
+}
+
+static inline uint64_t mix(uint64_t a, uint64_t b)
+{
+    u128 r = (u128)a * b;
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+
+/* Folded 64 x 64 multiplications, 16 bytes a step, two chains for long bodies: as wyhash does it. */
+static inline uint32_t hash_bytes(const uint64_t secret[2], const uint8_t *p, size_t len)
+{
+    uint64_t s0 = secret[0], s1 = secret[1], a, b, h = s0 ^ len;
+    if (__builtin_expect(len <= 16, 0)) {
+        if (len >= 8) {
+            a = br_load64(p);
+            b = br_load64(p + len - 8);
+        } else if (len >= 4) {
+            a = br_load32(p);
+            b = br_load32(p + len - 4);
+        } else {
+            a = len ? (uint64_t)p[0] << 16 | (uint64_t)p[len >> 1] << 8 | p[len - 1] : 0;
+            b = 0;
+        }
+    } else {
+        const uint8_t *last = p + len - 16;
+        uint64_t g = h;
+        for (; last - p > 16; p += 32) {
+            h = mix(br_load64(p) ^ s1, br_load64(p + 8) ^ h);
+            g = mix(br_load64(p + 16) ^ s0, br_load64(p + 24) ^ g);
+        }
+        if (p < last)
+            h = mix(br_load64(p) ^ s1, br_load64(p + 8) ^ h);
+        h ^= g;
+        a = br_load64(last);
+        b = br_load64(last + 8);
+    }
+    h = mix(a ^ s1, b ^ h);
+    h = mix(h ^ s0, s1);
+    return (uint32_t)h;
+}
+
+static inline bool equal(const uint8_t *a, const uint8_t *b, size_t len)
+{
+    if (len > 16)
+        return memcmp(a, b, len) == 0;
+    if (len >= 8)
+        return br_load64(a) == br_load64(b) && br_load64(a + len - 8) == br_load64(b + len - 8);
+    if (len >= 4)
+        return br_load32(a) == br_load32(b) && br_load32(a + len - 4) == br_load32(b + len - 4);
+    return len == 0 || (a[0] == b[0] && a[len >> 1] == b[len >> 1] && a[len - 1] == b[len - 1]);
+}
+
+static inline bool is_entry(const struct br_intern *t, uint32_t i, const uint8_t *body, size_t len)
+{
+    const struct br_interned *e = &t->entries[i];
+    return e->len == len && equal(t->bytes + e->at, body, len);
+}
+
+uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t len, uint32_t guess,
+                        uint32_t *ret_hash)
+{
+    if (guess < t->n && is_entry(t, guess, body, len))
+        return guess;
+    uint32_t hash = hash_bytes(t->secret, body, len);
+    uint32_t mask = t->n_slots - 1;
+    for (uint32_t at = hash & mask; t->slots[at].index; at = (at + 1) & mask) {
+        const struct br_intern_slot *s = &t->slots[at];
+        if (s->hash == hash && is_entry(t, s->index - 1, body, len))
+            return s->index - 1;
+    }
+    *ret_hash = hash;
+    return BR_INTERN_NONE;
+}
+
+static void enter(struct br_intern_slot *slots, uint32_t n_slots, uint32_t hash, uint32_t index)
+{
+    uint32_t at = hash & (n_slots - 1);
+    while (slots[at].index)
+        at = (at + 1) & (n_slots - 1);
+    slots[at] = (struct br_intern_slot){hash, index + 1};
+}
+
+uint32_t br_intern_append(struct br_intern *t, size_t len, uint32_t hash)
+{
+    uint8_t *start = t->bytes + t->len;
+    size_t head = 1 + br_varint_size(len);
+    if (head != BR_INTERN_HEAD)
+        memmove(start + head, start + BR_INTERN_HEAD, len);
+    *start = t->tag;
+    br_put_varint(start + 1, len);
+    t->entries[t->n] = (struct br_interned){t->len + (uint32_t)head, (uint32_t)len, hash};
+    enter(t->slots, t->n_slots, hash, t->n);
+    t->len += (uint32_t)(head + len);
+    return t->n++;
+}
+
+static int grow_slots(struct br_intern *t, struct br_budget *b)
+{
+    uint32_t n = t->n_slots ? t->n_slots * 2 : SLOTS_MIN;
+    size_t more = (size_t)(n - t->n_slots) * sizeof *t->slots;
+    if (n > UINT32_MAX / 2 || more > b->max - b->used)
+        return BR_EFULL;
+    struct br_intern_slot *slots = br_calloc(n, sizeof *slots);
+    if (!slots)
+        return BR_ENOMEM;
+    for (uint32_t i = 0; i < t->n; i++)
+        enter(slots, n, t->entries[i].hash, i);
+    br_free(t->slots);
+    t->slots = slots;
+    t->n_slots = n;
+    b->used += more;
+    return 0;
+}
+
+int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body_max)
+{
+    size_t need;
+    if (!br_size_add((size_t)t->len + 2 * BR_VARINT_MAX, body_max, &need))
+        return BR_EFULL;
+    if (need < BYTES_MIN)
+        need = BYTES_MIN;
+    int rc = br_budget_grow(b, &t->bytes, &t->cap, need, 1);
+    if (!rc)
+        rc = br_budget_grow(b, &t->entries, &t->cap_entries, (size_t)t->n + 1, sizeof *t->entries);
+    if (!rc && t->n >= t->n_slots / 2)
+        rc = grow_slots(t, b);
+    return rc;
+}
+
+void br_intern_clear(struct br_intern *t)
+{
+    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
+    t->n = t->len = 0;
+    br_intern_append(t, 0, hash_bytes(t->secret, t->bytes, 0));
+}
+
+int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field)
+{
+    br_random_bytes(t->secret, sizeof t->secret);
+    t->tag = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
+    int rc = br_intern_reserve(t, b, 0);
+    if (!rc)
+        br_intern_clear(t);
+    return rc;
+}
+
+void br_intern_release(struct br_intern *t, struct br_budget *b)
+{
+    br_budget_free(b, &t->bytes, &t->cap, 1);
+    br_budget_free(b, &t->entries, &t->cap_entries, sizeof *t->entries);
+    br_budget_free(b, &t->slots, &t->n_slots, sizeof *t->slots);
+    memset(t, 0, sizeof *t);
+}
+
+void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len)
+{
+    if (n == t->n)
+        return;
+    t->n = n;
+    t->len = len;
+    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
+    for (uint32_t i = 0; i < n; i++)
+        enter(t->slots, t->n_slots, t->entries[i].hash, i);
+}

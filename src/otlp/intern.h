@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One table of a dictionary under construction: entries by content, each once. For src/otlp/ only.
+ *
+ * Entries are kept as they go on the wire (tag, length, body, one after the other), so that a
+ * finished table is one copy. A new entry's body is written right behind the last one and becomes
+ * an entry only if no equal one is there. The hash is seeded at random, so that input cannot be
+ * chosen to collide. Entry 0 is the empty one.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "wire/protobuf.h"
+
+/* Memory that several arrays share. */
+struct br_budget {
+    size_t used, max;
+};
+
+/* As br_grow, within the budget. Returns 0, BR_EFULL or BR_ENOMEM. */
+int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size);
+
+/* Frees an array of br_budget_grow and gives its bytes back. */
+void br_budget_free(struct br_budget *b, void *items, uint32_t *cap, size_t size);
+
+struct br_interned {
+    uint32_t at;  /* where the body starts in `bytes` */
+    uint32_t len; /* of the body */
+    uint32_t hash;
+};
+
+struct br_intern_slot {
+    uint32_t hash;
+    uint32_t index; /* + 1; 0: empty */
+};
+
+struct br_intern {
+    uint8_t *bytes;
+    uint32_t len, cap;
+    struct br_interned *entries;
+    uint32_t n, cap_entries;
+    struct br_intern_slot *slots; /* a power of two, at most half full */
+    uint32_t n_slots;
+    uint8_t tag;
+    uint64_t secret[2];
+};
+
+#define BR_INTERN_HEAD 2 /* bytes of tag and length before a body that is being written */
+#define BR_INTERN_NONE UINT32_MAX
+
+/* Prepares a zeroed table (field number below 16) with its entry 0. Returns 0, BR_EFULL or
+ * BR_ENOMEM, after which the table is still to be released. */
+int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field);
+void br_intern_release(struct br_intern *t, struct br_budget *b);
+
+/* Back to entry 0 alone; keeps the memory. */
+void br_intern_clear(struct br_intern *t);
+
+/* Forgets entries from number `n` (at least 1) on, the first of which starts at byte `len`. */
+void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len);
+
+/* Makes room for one more entry with a body of at most `body_max` bytes. Returns 0, BR_EFULL or
+ * BR_ENOMEM. */
+int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body_max);
+
+static inline int br_intern_reserve(struct br_intern *t, struct br_budget *b, size_t body_max)
+{
+    if (__builtin_expect(t->n < t->cap_entries && t->n < t->n_slots / 2 &&
+                             (size_t)t->cap - t->len >= body_max + 2 * BR_VARINT_MAX,
+                         1))
+        return 0;
+    return br_intern_reserve_slow(t, b, body_max);
+}
+
+/* After br_intern_reserve: where to write the next body. */
+static inline uint8_t *br_intern_body(struct br_intern *t)
+{
+    return t->bytes + t->len + BR_INTERN_HEAD;
+}
+
+/* The entry equal to `len` bytes, or BR_INTERN_NONE; `*ret_hash` is then their hash. `guess` is
+ * compared first, without hashing (it may be out of range). */
+uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t len, uint32_t guess,
+                        uint32_t *ret_hash);
+
+/* After br_intern_reserve: makes the `len` bytes at br_intern_body, which no entry is equal to, an
+ * entry. Returns its index. */
+uint32_t br_intern_append(struct br_intern *t, size_t len, uint32_t hash);

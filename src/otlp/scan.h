@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading fields on the hot paths of the dictionary. For src/otlp/ only. */
+#pragma once
+
+#include "wire/protobuf.h"
+
+#define BR_SCAN_LEN(number) BR_TAG(number, BR_WIRE_LEN)
+#define BR_SCAN_VARINT(number) BR_TAG(number, BR_WIRE_VARINT)
+
+/* Tag of a field, as one number to switch on. */
+static inline uint32_t br_scan_tag(const struct br_field *f)
+{
+    return BR_TAG(f->number, f->wire);
+}
+
+/* True when `tag` is one of those in the set: a bit for each tag below 64. */
+static inline bool br_scan_in(uint64_t set, uint32_t tag)
+{
+    return tag < 64 && (set >> tag & 1);
+}
+
+/* As br_varint, with indices of two bytes in line too. */
+static inline const uint8_t *br_scan_varint(const uint8_t *p, const uint8_t *end, uint64_t *ret)
+{
+    if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
+        *ret = p[0];
+        return p + 1;
+    }
+    if (__builtin_expect(end - p >= 2 && p[1] < 0x80, 1)) {
+        *ret = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+        return p + 2;
+    }
+    return br_varint_slow(p, end, ret);
+}
+
+/* As br_field_next, with what dictionaries and samples are made of in line. */
+static inline __attribute__((always_inline)) const uint8_t *
+br_scan(const uint8_t *p, const uint8_t *end, struct br_field *f)
+{
+    if (__builtin_expect(end - p >= 2 && p[0] >= 8 && p[0] < 0x80 && (p[0] & 5) == 0, 1)) {
+        const uint8_t *next = br_scan_varint(p + 1, end, &f->value);
+        if (__builtin_expect(!next, 0))
+            return NULL;
+        f->at = p;
+        f->number = p[0] >> 3;
+        f->wire = (enum br_wire)(p[0] & 7);
+        if (f->wire == BR_WIRE_VARINT)
+            return next;
+        f->data = next;
+        return f->value <= (uint64_t)(end - next) ? next + f->value : NULL;
+    }
+    return br_field_next(p, end, f);
+}
+
+/* As br_put_varint, shaped for indices of one and two bytes. */
+static inline uint8_t *br_put_index(uint8_t *p, uint32_t v)
+{
+    if (__builtin_expect(v < 0x80, 1)) {
+        *p = (uint8_t)v;
+        return p + 1;
+    }
+    if (__builtin_expect(v < 0x4000, 1)) {
+        p[0] = (uint8_t)(v | 0x80);
+        p[1] = (uint8_t)(v >> 7);
+        return p + 2;
+    }
+    return br_put_varint(p, v);
+}
+
+/* Writes the length before what lies between `o` and `end`, for which one byte was left. Returns the
+ * new end; there must be room for it. */
+static inline uint8_t *br_put_length_before(uint8_t *o, uint8_t *end)
+{
+    size_t len = (size_t)(end - o), more = br_varint_size(len) - 1;
+    if (__builtin_expect(more != 0, 0))
+        memmove(o + more, o, len);
+    br_put_varint(o - 1, len);
+    return end + more;
+}
