@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What OTLP asks of a client (opentelemetry-proto docs/specification.md 1.11), of both exporters."""
+
+import threading
+import time
+
+import pytest
+from grpc import StatusCode
+
+import clients
+import otlp
+from braid import pipelines, until
+from sink import BUSY, REFUSE, Reply
+
+signals = pytest.mark.parametrize("signal", otlp.SIGNALS, ids=str)
+EXPORTERS = {
+    "grpc": lambda sink: ("otlp", {"endpoint": sink.grpc, "tls": {"insecure": True}}),
+    "proto": lambda sink: ("otlphttp", {"endpoint": f"http://{sink.http}"}),
+    "json": lambda sink: ("otlphttp", {"endpoint": f"http://{sink.http}", "encoding": "json"}),
+}
+exporters = pytest.mark.parametrize("exporter", EXPORTERS)
+
+
+def config(exporter, sink, **more):
+    name, options = EXPORTERS[exporter](sink)
+    fast = {"initial_interval": "20ms", "max_interval": "50ms", "max_elapsed_time": "60s"}
+    return pipelines({name: {**options, "retry_on_failure": fast, **more}})
+
+
+def send(server, signal, n_items=1):
+    body = otlp.request_of(signal, n_items).SerializeToString()
+    clients.grpc(server.grpc, signal, body).expect_ok()
+
+
+def refusal(code):
+    """A Reply with a gRPC status, or an HTTP code."""
+    if isinstance(code, int):
+        return Reply(StatusCode.UNKNOWN, code, "as the test says")
+    return Reply(StatusCode[code], 500, "as the test says")
+
+
+RETRYABLE = [("grpc", code) for code in ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE",
+                                         "UNAVAILABLE", "DATA_LOSS")]
+RETRYABLE += [(encoding, code) for encoding in ("proto", "json") for code in (429, 502, 503, 504)]
+PERMANENT = [("grpc", code) for code in (
+    "UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "UNAUTHENTICATED",
+    "FAILED_PRECONDITION", "UNIMPLEMENTED", "INTERNAL", "RESOURCE_EXHAUSTED")]
+PERMANENT += [(encoding, code) for encoding in ("proto", "json")
+              for code in (400, 401, 403, 404, 405, 408, 413, 415, 500, 501, 505)]
+
+
+@signals
+@pytest.mark.parametrize("exporter, code", RETRYABLE)
+def test_retried(braid, sink, signal, exporter, code):
+    server = braid(config(exporter, sink))
+    sink.script = [refusal(code)] * 3
+    send(server, signal)
+    sink.wait(signal, 1)
+    assert sink.script == []
+    until(lambda: server.ledger(signal)["sent"] == 1, "the ledger")
+
+
+@signals
+@pytest.mark.parametrize("exporter, code", PERMANENT)
+def test_not_retried(braid, sink, signal, exporter, code):
+    """Dropped and counted; the next request goes through."""
+    server = braid(config(exporter, sink))
+    sink.script = [refusal(code)]
+    send(server, signal, 5)
+    until(lambda: server.ledger(signal)["rejected"] == 5, "the ledger")
+    send(server, signal)
+    sink.wait(signal, 1)
+    assert sink.script == []
+
+
+@signals
+def test_resource_exhausted_is_retried_with_retry_info(braid, sink, signal):
+    server = braid(config("grpc", sink))
+    sink.script = [Reply(StatusCode.RESOURCE_EXHAUSTED, retry_s=0.01)]
+    send(server, signal)
+    sink.wait(signal, 1)
+
+
+@exporters
+@signals
+def test_the_servers_delay_is_kept(braid, sink, signal, exporter):
+    """RetryInfo and Retry-After win over the back-off."""
+    server = braid(config(exporter, sink))
+    sink.script = [BUSY]
+    start = time.monotonic()
+    send(server, signal)
+    sink.wait(signal, 1)
+    assert time.monotonic() - start >= BUSY.retry_s
+
+
+@exporters
+@signals
+def test_partial_success_is_not_retried(braid, sink, signal, exporter):
+    server = braid(config(exporter, sink))
+    sink.reply = Reply(rejected=2, message="too old")
+    send(server, signal, 5)
+    until(lambda: server.ledger(signal)["held"] == 0 and sink.of(signal), "the answer")
+    account = server.ledger(signal)
+    assert (account["sent"], account["rejected"]) == (3, 2)
+    send(server, signal)
+    assert len(sink.wait(signal, 6)) == 6
+
+
+@exporters
+@signals
+def test_gives_up_after_max_elapsed_time(braid, sink, signal, exporter):
+    quick = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time": "200ms"}
+    server = braid(config(exporter, sink, retry_on_failure=quick))
+    sink.reply = Reply(StatusCode.UNAVAILABLE, 503)
+    send(server, signal, 3)
+    until(lambda: server.ledger(signal)["held"] == 0, "the end")
+    account = server.ledger(signal)
+    assert account["dropped"] + account["rejected"] == 3 and account["sent"] == 0
+
+
+@exporters
+@signals
+def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, exporter):
+    sink = new_sink()
+    wire = tap(sink.grpc if exporter == "grpc" else sink.http)
+    near = type("Near", (), {"grpc": wire.address, "http": wire.address})
+    gate = threading.Event()
+    sink.script = [Reply(StatusCode.UNAVAILABLE, 503)] * 2
+    server = braid(config(exporter, near))
+    send(server, signal, 2)
+    sink.wait(signal, 2)
+    sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
+    send(server, signal)
+    until(lambda: not sink.script, "the call that hangs")
+    wire.cut()  # the answer cannot come any more
+    sink.wait(signal, 3)
+    gate.set()
+
+
+@exporters
+@signals
+def test_calls_are_concurrent(braid, sink, signal, exporter):
+    """Four requests are under way before the first is answered."""
+    server = braid(config(exporter, sink, sending_queue={"num_consumers": 4}))
+    gates = [threading.Event() for _ in range(4)]
+    sink.script = [Reply(hold=gate) for gate in gates]
+    for _ in gates:
+        send(server, signal)
+    until(lambda: not sink.script, "four calls")
+    for gate in gates:
+        gate.set()
+    sink.wait(signal, 4)
+
+
+@exporters
+@signals
+def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, exporter):
+    server = braid(config(exporter, sink, timeout="200ms"))
+    gate = threading.Event()
+    sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
+    send(server, signal)
+    sink.wait(signal, 1)
+    gate.set()
+
+
+@exporters
+@signals
+def test_headers(braid, sink, signal, exporter):
+    server = braid(config(exporter, sink, headers={"X-Scope-OrgID": "team-a"}))
+    send(server, signal)
+    sink.wait(signal, 1)
+    [call] = sink.of(signal)
+    assert call.headers["x-scope-orgid"] == "team-a"
+    assert call.headers["user-agent"].lower().startswith("braid")
+
+
+@exporters
+@signals
+def test_destinations_are_independent(braid, new_sink, signal, exporter):
+    """One queue and retry per destination: a broken one holds up no other."""
+    good, bad = new_sink(), new_sink()
+    bad.reply = BUSY
+    name, options = EXPORTERS[exporter](good)
+    _, broken = EXPORTERS[exporter](bad)
+    quick = {"initial_interval": "10ms", "max_elapsed_time": "500ms"}
+    server = braid(pipelines({f"{name}/bad": {**broken, "retry_on_failure": quick}, f"{name}/good": options}))
+    for _ in range(5):
+        send(server, signal)
+    good.wait(signal, 5)
+    bad.reply = REFUSE
+    until(lambda: server.ledger(signal)["held"] == 0, "the end")
+    account = server.ledger(signal)  # a destination more is a further copy to account for
+    assert account["received"] == 10 and account["sent"] == 5
+
+
+def test_profiles_carry_their_version(braid, sink):
+    server = braid(config("grpc", sink))
+    send(server, otlp.PROFILES)
+    sink.wait(otlp.PROFILES, 1)
+    assert sink.of(otlp.PROFILES)[0].headers["otlp-profiles-development-version"] == "1"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from braid import Braid
+from sink import Sink
+from tap import Tap
+
+
+@pytest.fixture
+def braid(tmp_path):
+    """start(config, *args, env=None) runs the binary; every one that still runs must stop with 0."""
+    started = []
+
+    def start(config, *args, env=None):
+        started.append(Braid(config, tmp_path / f"braid-{len(started)}", *args, env=env))
+        return started[-1]
+    yield start
+    try:
+        for each in started:
+            if each.process.poll() is None:
+                each.stop()
+    finally:
+        for each in started:
+            each.kill()
+
+
+@pytest.fixture
+def new_sink():
+    """new_sink(**options) makes a Sink that dies with the test."""
+    made = []
+
+    def make(**options):
+        made.append(Sink(**options))
+        return made[-1]
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def sink(new_sink):
+    return new_sink()
+
+
+@pytest.fixture
+def tap():
+    """tap(address) makes a Tap in front of it."""
+    made = []
+
+    def make(target):
+        made.append(Tap(target))
+        return made[-1]
+    yield make
+    for each in made:
+        each.close()

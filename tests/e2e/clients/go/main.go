@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Clients sends with the official Go code: spans by the SDK's gRPC exporter, profiles by the
+// Collector's data model. It prints what it sent, so that a test can ask whether all of it arrived.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(fmt.Errorf("usage: clients traces|profiles [flags]"))
+	}
+	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
+	endpoint := flags.String("endpoint", "127.0.0.1:4317", "host:port of the server")
+	transport := flags.String("transport", "grpc", "profiles: grpc, proto or json")
+	compression := flags.String("compression", "none", "none or gzip")
+	_ = flags.Parse(os.Args[2:])
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	switch os.Args[1] {
+	case "traces":
+		fail(sendTraces(ctx, *endpoint, *compression == "gzip"))
+	case "profiles":
+		fail(sendProfiles(ctx, *endpoint, *transport, *compression == "gzip"))
+	default:
+		fail(fmt.Errorf("unknown command %q", os.Args[1]))
+	}
+}
+
+func fail(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of the binary: start it on a config with port 0, find its ports in its log, stop it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+import urllib.request
+
+BINARY = os.environ.get(
+    "BRAID", str(pathlib.Path(__file__).resolve().parents[2] / "build" / "braid"))
+DEADLINE_S = 60.0  # generous: the sanitizers' builds run on busy machines too
+
+
+def until(condition, what="the condition", deadline_s=DEADLINE_S):
+    """Waits until condition() is true and returns what it returned."""
+    end = time.monotonic() + deadline_s
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline_s:.0f} s in vain for {what}")
+        time.sleep(0.01)
+
+
+def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None, processors=None,
+              extensions=None, **service):
+    """A config with one otlp receiver on free ports, and the same pipeline for every signal."""
+    protocols = {"grpc": {"endpoint": "127.0.0.1:0", **(grpc or {})},
+                 "http": {"endpoint": "127.0.0.1:0", **(http or {})}}
+    pipeline = {"receivers": ["otlp"], "processors": list(processors or {}),
+                "exporters": list(exporters)}
+    reader = {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}
+    return {
+        "receivers": {"otlp": {"protocols": protocols}},
+        "processors": processors or {},
+        "exporters": exporters,
+        "extensions": extensions or {},
+        "service": {"extensions": list(extensions or {}),
+                    "pipelines": {signal: pipeline for signal in signals},
+                    "telemetry": {"metrics": {"readers": [reader]}}, **service},
+    }
+
+
+class Braid:
+    """config: YAML text, or a dict that is written as JSON, which YAML contains."""
+
+    def __init__(self, config, folder, *args, env=None):
+        folder.mkdir(parents=True, exist_ok=True)
+        text = config if isinstance(config, str) else json.dumps(config, indent=2)
+        (folder / "config.yaml").write_text(text)
+        self._log_path = folder / "stderr"
+        self.stdout_path = folder / "stdout"
+        with open(self._log_path, "wb") as err, open(self.stdout_path, "wb") as out:
+            self.process = subprocess.Popen(
+                [BINARY, "--config", str(folder / "config.yaml"), *args], cwd=folder,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, env={**os.environ, **(env or {})})
+
+    def log(self):
+        return self._log_path.read_text(errors="replace")
+
+    def wait_log(self, pattern):
+        """Waits for a log line that matches, and returns the match."""
+        def look():
+            found = re.search(pattern, self.log(), re.MULTILINE)
+            if not found and self.process.poll() is not None:
+                raise AssertionError(f"exit code {self.process.returncode}:\n{self.log()}")
+            return found
+        return until(look, f"/{pattern}/ in the log")
+
+    def address(self, what, node="receiver/otlp"):
+        """host:port where `what` (grpc, http, metrics ...) of a node listens."""
+        prefix = f"\t{re.escape(node)}\t" if node else r"\t"
+        return self.wait_log(rf"{prefix}{what} listening on (\S+)$").group(1)
+
+    @property
+    def grpc(self):
+        return self.address("grpc")
+
+    @property
+    def http(self):
+        return self.address("http")
+
+    def metrics(self):
+        """The scrape: {name: {labels as text: value}}."""
+        url = f"http://{self.address('metrics', node=None)}/metrics"
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            text = answer.read().decode()
+        metrics = {}
+        for line in text.splitlines():
+            if line and not line.startswith("#"):
+                name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
+                metrics.setdefault(name, {})[labels or ""] = float(value)
+        return metrics
+
+    def ledger(self, signal):
+        """What became of the items of a signal, after checking that the account closes."""
+        metrics, label = self.metrics(), f'signal="{signal}"'
+        account = {entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
+                              if label in labels)
+                   for entry in ("received", "sent", "rejected", "dropped", "held")}
+        assert account["received"] == sum(account.values()) - account["received"], account
+        return account
+
+    def stop(self):
+        """SIGTERM; the exit code must be 0. Returns the last line of the log."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            code = self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"did not stop after SIGTERM:\n{self.log()}") from None
+        assert code == 0, f"exit code {code}:\n{self.log()}"
+        return self.log().splitlines()[-1]
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP relay between Braid and a sink that counts the bytes and can cut the wire."""
+
+import socket
+import threading
+
+
+class Tap:
+    def __init__(self, target):
+        host, port = target.rsplit(":", 1)
+        self._target = (host, int(port))
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        self.n_sent = 0         # bytes from Braid to the sink
+        self.n_connections = 0
+        self._sockets = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                near.close()
+                continue
+            self.n_connections += 1
+            self._sockets += [near, far]
+            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+
+    def _pump(self, source, target, count):
+        try:
+            while data := source.recv(65536):
+                if count:
+                    self.n_sent += len(data)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def cut(self):
+        """Breaks every connection that is open now."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+
+    def close(self):
+        self._server.close()
+        self.cut()
