@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Driver measures what an OTLP pipeline server costs: it starts the server named after the flags,
+// keeps it busy with export requests made beforehand, receives what it forwards, and prints one line
+// of JSON: items per CPU second of the server, latency, memory, and whether everything arrived.
+//
+// It is written in Go because pdata, the Collector's own data model, makes the requests: the format
+// both servers are measured with is the Collector's, not ours.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+)
+
+// settle is how long a started server is left alone before its idle memory is read.
+const settle = time.Second
+
+type options struct {
+	signal           signalKind
+	target           string
+	http             bool
+	sinkGRPC         string
+	sinkHTTP         string
+	sinkCompression  string
+	shape            shape
+	conns, inflight  int
+	duration         time.Duration
+	count            int
+	drain            time.Duration
+	server           []string
+	showServerOutput bool
+}
+
+func parse() options {
+	var o options
+	kind := flag.String("kind", "traces", "traces or profiles")
+	proto := flag.String("proto", "grpc", "grpc or http, towards the server")
+	flag.StringVar(&o.target, "target", "127.0.0.1:14317", "where the server receives")
+	flag.StringVar(&o.sinkGRPC, "sink", "127.0.0.1:15317", "where the server sends to by gRPC")
+	flag.StringVar(&o.sinkHTTP, "sink-http", "127.0.0.1:15318", "where the server sends to by HTTP")
+	flag.StringVar(&o.sinkCompression, "compression-sink", "",
+		"refuse forwarded requests whose compression is not this: none, gzip, zstd ... (default: take all)")
+	flag.IntVar(&o.shape.requests, "requests", 64, "different requests in the corpus")
+	flag.IntVar(&o.shape.items, "items", 200, "spans or samples in a request")
+	flag.BoolVar(&o.shape.linked, "linked", false, "samples name the spans of the traces corpus")
+	flag.BoolVar(&o.shape.shuffled, "shuffled", false, "every dictionary is in an order of its own")
+	flag.Uint64Var(&o.shape.seed, "seed", 1, "every identifier and choice follows from it")
+	flag.IntVar(&o.conns, "conns", 4, "connections")
+	flag.IntVar(&o.inflight, "inflight", 4, "outstanding requests on each connection")
+	flag.DurationVar(&o.duration, "duration", 6*time.Second, "length of the run; 0: only start and look")
+	flag.IntVar(&o.count, "count", 0, "stop after so many requests (0: by time alone)")
+	flag.DurationVar(&o.drain, "drain", 10*time.Second, "how long to wait for the last item")
+	flag.BoolVar(&o.showServerOutput, "v", false, "let the server's standard error through")
+	flag.Parse()
+
+	switch *kind {
+	case "traces":
+		o.signal = traces
+	case "profiles":
+		o.signal = profiles
+	default:
+		log.Fatalf("-kind: want traces or profiles, got %q", *kind)
+	}
+	switch *proto {
+	case "grpc":
+	case "http":
+		o.http = true
+		if o.target == flag.Lookup("target").DefValue {
+			o.target = "127.0.0.1:14318"
+		}
+	default:
+		log.Fatalf("-proto: want grpc or http, got %q", *proto)
+	}
+	if o.shape.requests < 1 || o.shape.items < 1 || o.conns < 1 || o.inflight < 1 {
+		log.Fatal("-requests, -items, -conns and -inflight must be at least 1")
+	}
+	o.server = flag.Args()
+	return o
+}
+
+// report is the line that is printed. Latencies are of acknowledged requests, as their sender saw them.
+type report struct {
+	Kind            string  `json:"kind"`
+	ItemsPerRequest int     `json:"items_per_request"`
+	BytesPerItem    int     `json:"bytes_per_item"`
+	Acked           int64   `json:"acked"`
+	Arrived         int64   `json:"arrived"`
+	Refused         int64   `json:"refused_requests"`
+	ItemsPerSecond  float64 `json:"items_per_s"`
+	P50             float64 `json:"p50_ms"`
+	P99             float64 `json:"p99_ms"`
+	SinkRequests    int64   `json:"sink_requests"`
+	SinkBytes       int64   `json:"sink_bytes"`
+	CPU             float64 `json:"cpu_s"`
+	ItemsPerCPU     float64 `json:"items_per_cpu_s"`
+	Start           float64 `json:"start_ms"`
+	RSSIdle         float64 `json:"rss_idle_mib"`
+	RSSPeak         float64 `json:"rss_peak_mib"`
+}
+
+// measure returns early, with an error and no process left behind, when ctx is cancelled.
+func measure(ctx context.Context, o options) (report, error) {
+	var r report
+	snk, err := newSink(o.signal, o.sinkGRPC, o.sinkHTTP, o.sinkCompression)
+	if err != nil {
+		return r, err
+	}
+	defer snk.stop()
+	corpus, err := o.signal.corpus(o.shape)
+	if err != nil {
+		return r, err
+	}
+
+	var srv *server
+	if len(o.server) > 0 {
+		if srv, err = startServer(o.server, o.showServerOutput); err != nil {
+			return r, err
+		}
+		defer srv.stop()
+		if r.Start, err = srv.waitPort(o.target); err != nil {
+			return r, err
+		}
+		time.Sleep(settle)
+		r.RSSIdle = srv.memoryMiB("VmRSS")
+	}
+	cpu := srv.cpuSeconds()
+	seen, err := newLoad(o, corpus).run(ctx)
+	if err != nil {
+		return r, err
+	}
+	for t := time.Now(); snk.items.Load() < seen.acked && time.Since(t) < o.drain && srv.alive(); {
+		if ctx.Err() != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		return r, errors.New("interrupted")
+	}
+	r.CPU = srv.cpuSeconds() - cpu
+	r.RSSPeak = srv.memoryMiB("VmHWM")
+	if !srv.alive() {
+		return r, fmt.Errorf("the server ended during the run: %v", srv.state())
+	}
+	r.Kind, r.ItemsPerRequest = o.signal.name, o.shape.items
+	r.BytesPerItem = totalBytes(corpus) / o.shape.requests / o.shape.items
+	r.Acked, r.Refused, r.P50, r.P99 = seen.acked, seen.refused, seen.percentile(50), seen.percentile(99)
+	r.Arrived, r.SinkRequests, r.SinkBytes = snk.items.Load(), snk.requests.Load(), snk.bytes.Load()
+	if seen.seconds > 0 {
+		r.ItemsPerSecond = float64(seen.acked) / seen.seconds
+	}
+	if r.CPU > 0 {
+		r.ItemsPerCPU = float64(r.Arrived) / r.CPU
+	}
+	return r, nil
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("driver: ")
+	// The corpus is large and never garbage: collecting often would only take the server's cores.
+	debug.SetGCPercent(400)
+	o := parse()
+	ctx, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer forget()
+	r, err := measure(ctx, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(line))
+}
