@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <openssl/err.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "net/tls_internal.h"
+
+#define SECOND_NS 1000000000u
+
+enum part { IDENTITY = 1, TRUST = 2 };
+
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                   const unsigned char *in, unsigned in_len, void *arg)
+{
+    const struct br_tls_context *ctx = arg;
+    (void)ssl;
+    for (size_t ours = 0; ours < ctx->alpn_len; ours += 1u + ctx->alpn[ours]) {
+        const uint8_t *name = ctx->alpn + ours;
+        for (unsigned at = 0; at < in_len && in[at] < in_len - at; at += 1u + in[at]) {
+            if (in[at] == name[0] && memcmp(in + at + 1, name + 1, name[0]) == 0) {
+                *out = in + at + 1;
+                *out_len = in[at];
+                return SSL_TLSEXT_ERR_OK;
+            }
+        }
+    }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static int set_alpn(struct br_tls_context *ctx, const char *const *alpn, struct br_err *err)
+{
+    for (; alpn && *alpn; alpn++) {
+        size_t len = strlen(*alpn);
+        if (len == 0 || len >= BR_TLS_ALPN_MAX || len + 1 > sizeof ctx->alpn - 1 - ctx->alpn_len)
+            return br_err_set(err, BR_EINVAL, "The list of ALPN protocols is not a valid one.");
+        ctx->alpn[ctx->alpn_len] = (uint8_t)len;
+        memcpy(ctx->alpn + ctx->alpn_len + 1, *alpn, len);
+        ctx->alpn_len += len + 1;
+    }
+    return 0;
+}
+
+static void set_server(struct br_tls_context *ctx, SSL_CTX *ssl)
+{
+    /* Tickets keep the state with the client; a cache would keep it here, for up to 20,000 of them.
+     * Resuming with a client's certificate needs an id that names the service. */
+    static const unsigned char id[] = "braid";
+    SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_session_id_context(ssl, id, sizeof id - 1);
+    if (ctx->alpn_len)
+        SSL_CTX_set_alpn_select_cb(ssl, on_alpn, ctx);
+    if (is_set(ctx->config.client_ca_file))
+        SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+}
+
+static int set_client(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
+{
+    if (!ctx->config.insecure_skip_verify)
+        SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
+    if (ctx->alpn_len && SSL_CTX_set_alpn_protos(ssl, ctx->alpn, (unsigned)ctx->alpn_len))
+        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+    return 0;
+}
+
+/* Everything but certificates. */
+static int set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *err)
+{
+    SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_CIPHER_SERVER_PREFERENCE);
+    /* An idle connection keeps no record buffers; the chain that goes out is the file's, as it is. */
+    SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
+    X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
+    int rc = br_tls_policy_apply(ssl, &ctx->config, err);
+    if (rc)
+        return rc;
+    if (!ctx->server)
+        return set_client(ctx, ssl, err);
+    set_server(ctx, ssl);
+    return 0;
+}
+
+/* Makes an SSL_CTX whose `parts` are loaded and whose others are `old`'s. */
+static int build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old, SSL_CTX **ret,
+                 struct br_err *err)
+{
+    ERR_clear_error();
+    SSL_CTX *ssl = SSL_CTX_new(ctx->server ? TLS_server_method() : TLS_client_method());
+    if (!ssl)
+        return br_err_set(err, BR_ENOMEM, "OpenSSL gives no context: %s.", br_tls_reason());
+    int rc = set_policy(ctx, ssl, err);
+    if (!rc)
+        rc = parts & IDENTITY ? br_tls_identity_load(ssl, &ctx->config, err)
+                              : br_tls_identity_copy(ssl, old, err);
+    if (!rc)
+        rc = parts & TRUST ? br_tls_trust_load(ssl, &ctx->config, ctx->server, err)
+                           : br_tls_trust_copy(ssl, old, err);
+    if (rc)
+        SSL_CTX_free(ssl);
+    else
+        *ret = ssl;
+    return rc;
+}
+
+/* --- Reloading ------------------------------------------------------------------------------- */
+
+static struct br_tls_stamp stamp_of(const char *file)
+{
+    struct stat st;
+    if (!is_set(file) || stat(file, &st))
+        return (struct br_tls_stamp){0};
+    return (struct br_tls_stamp){st.st_dev, st.st_ino, st.st_size, st.st_mtim};
+}
+
+/* Updates the stamp; true when it was another. */
+static bool restamp(struct br_tls_stamp *stamp, const char *file)
+{
+    struct br_tls_stamp now = stamp_of(file);
+    bool same = now.dev == stamp->dev && now.ino == stamp->ino && now.size == stamp->size &&
+                now.mtime.tv_sec == stamp->mtime.tv_sec &&
+                now.mtime.tv_nsec == stamp->mtime.tv_nsec;
+    *stamp = now;
+    return !same;
+}
+
+static uint64_t interval_ns(const struct br_tls_context *ctx)
+{
+    if (ctx->config.reload_interval)
+        return ctx->config.reload_interval;
+    return ctx->config.client_ca_file_reload ? SECOND_NS : 0;
+}
+
+/* Stamps are taken before the files are read: what changes meanwhile is seen at the next look. */
+static unsigned changed_parts(struct br_tls_context *ctx)
+{
+    unsigned parts = 0;
+    if (ctx->config.reload_interval) {
+        bool cert = restamp(&ctx->cert, ctx->config.cert_file);
+        bool key = restamp(&ctx->key, ctx->config.key_file);
+        if (cert || key)
+            parts |= IDENTITY;
+    }
+    if (ctx->config.client_ca_file_reload && restamp(&ctx->client_ca, ctx->config.client_ca_file))
+        parts |= TRUST;
+    return parts;
+}
+
+/* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the lock,
+ * because only the one thread that set `reloading` writes it. */
+static void reload_part(struct br_tls_context *ctx, enum part part)
+{
+    SSL_CTX *fresh = NULL, *old = NULL;
+    struct br_err err = {0};
+    int rc = build(ctx, part, ctx->ssl, &fresh, &err);
+    pthread_mutex_lock(&ctx->lock);
+    if (rc == 0) {
+        old = ctx->ssl;
+        ctx->ssl = fresh;
+    } else {
+        ctx->reload_failed = true;
+        ctx->reload_err = err;
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    SSL_CTX_free(old);
+}
+
+static void reload(struct br_tls_context *ctx)
+{
+    unsigned parts = changed_parts(ctx);
+    if (parts & IDENTITY)
+        reload_part(ctx, IDENTITY);
+    if (parts & TRUST)
+        reload_part(ctx, TRUST);
+    pthread_mutex_lock(&ctx->lock);
+    ctx->reloading = false;
+    ctx->next_look_ns = now_ns() + interval_ns(ctx);
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+SSL_CTX *br_tls_context_current(struct br_tls_context *ctx)
+{
+    bool due = false;
+    pthread_mutex_lock(&ctx->lock);
+    if (interval_ns(ctx) && !ctx->reloading && now_ns() >= ctx->next_look_ns)
+        ctx->reloading = due = true;
+    pthread_mutex_unlock(&ctx->lock);
+    if (due)
+        reload(ctx);
+    pthread_mutex_lock(&ctx->lock);
+    SSL_CTX *ssl = ctx->ssl;
+    SSL_CTX_up_ref(ssl);
+    pthread_mutex_unlock(&ctx->lock);
+    return ssl;
+}
+
+bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err)
+{
+    pthread_mutex_lock(&ctx->lock);
+    bool failed = ctx->reload_failed;
+    if (failed)
+        *err = ctx->reload_err;
+    ctx->reload_failed = false;
+    pthread_mutex_unlock(&ctx->lock);
+    return failed;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static int check_server(const struct br_tls_config *config, struct br_err *err)
+{
+    bool cert = is_set(config->cert_file) || is_set(config->cert_pem.text);
+    bool key = is_set(config->key_file) || is_set(config->key_pem.text);
+    if (cert || key)
+        return 0;
+    return br_err_set(err, BR_EINVAL,
+                      "A server with TLS needs cert_file (or cert_pem) and key_file (or key_pem).");
+}
+
+static int context_init(struct br_tls_context *ctx, const char *const *alpn, struct br_err *err)
+{
+    int rc = ctx->server ? check_server(&ctx->config, err) : 0;
+    if (!rc)
+        rc = set_alpn(ctx, alpn, err);
+    if (rc)
+        return rc;
+    ctx->bio = br_tls_bio_method();
+    if (!ctx->bio)
+        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+    (void)changed_parts(ctx);
+    ctx->next_look_ns = now_ns() + interval_ns(ctx);
+    return build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
+}
+
+int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
+                       struct br_tls_context **ret, struct br_err *err)
+{
+    struct br_tls_context *ctx = br_calloc(1, sizeof *ctx);
+    if (!ctx)
+        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+    ctx->config = *config;
+    ctx->server = server;
+    pthread_mutex_init(&ctx->lock, NULL);
+    int rc = context_init(ctx, alpn, err);
+    if (rc)
+        br_tls_context_free(ctx);
+    else
+        *ret = ctx;
+    return rc;
+}
+
+void br_tls_context_free(struct br_tls_context *ctx)
+{
+    if (!ctx)
+        return;
+    SSL_CTX_free(ctx->ssl);
+    BIO_meth_free(ctx->bio);
+    pthread_mutex_destroy(&ctx->lock);
+    br_free(ctx);
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Certificates and keys, from files or inline. */
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <string.h>
+
+#include "net/tls_internal.h"
+
+#define FILE_MAX (8u << 20)
+
+/* One PEM text, and what to call it in a sentence. */
+struct source {
+    char name[320];
+    BIO *bio; /* NULL: not configured */
+};
+
+const char *br_tls_reason(void)
+{
+    const char *text = ERR_reason_error_string(ERR_peek_error());
+    return text ? text : "no reason given";
+}
+
+static int no_memory(struct br_err *err)
+{
+    return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+}
+
+/* By hand, because a PEM reader on a directory or an unreadable file only says that there is no
+ * certificate in it. */
+static int read_file(FILE *f, struct source *s, struct br_err *err)
+{
+    char chunk[4096];
+    size_t n, total = 0;
+    int rc = 0;
+    while (!rc && (n = fread(chunk, 1, sizeof chunk, f)) > 0) {
+        total += n;
+        if (total > FILE_MAX)
+            rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB.", s->name, FILE_MAX >> 20);
+        else if (BIO_write(s->bio, chunk, (int)n) != (int)n)
+            rc = no_memory(err);
+    }
+    if (!rc && ferror(f))
+        rc = br_err_set(err, BR_EIO, "%s cannot be read: %s.", s->name, strerror(errno));
+    OPENSSL_cleanse(chunk, sizeof chunk);
+    return rc;
+}
+
+static int open_file(struct source *s, const char *file, struct br_err *err)
+{
+    FILE *f = fopen(file, "re");
+    if (!f)
+        return br_err_set(err, BR_EIO, "%s cannot be opened: %s.", s->name, strerror(errno));
+    s->bio = BIO_new(BIO_s_mem());
+    int rc = s->bio ? read_file(f, s, err) : no_memory(err);
+    fclose(f);
+    if (rc) {
+        BIO_free(s->bio);
+        s->bio = NULL;
+    }
+    return rc;
+}
+
+/* `what` is "cert", "key" or "ca": the keys of the config without _file and _pem. */
+static int open_source(struct source *s, const char *what, const char *file, const char *pem,
+                       struct br_err *err)
+{
+    bool has_file = file && *file, has_pem = pem && *pem;
+    *s = (struct source){0};
+    if (has_file && has_pem)
+        return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set: give one of them.", what,
+                          what);
+    if (has_file) {
+        (void)snprintf(s->name, sizeof s->name, "%s_file %.256s", what, file);
+        return open_file(s, file, err);
+    }
+    if (has_pem) {
+        (void)snprintf(s->name, sizeof s->name, "%s_pem", what);
+        s->bio = BIO_new_mem_buf(pem, -1);
+        return s->bio ? 0 : no_memory(err);
+    }
+    return 0;
+}
+
+/* Never asks on the terminal. */
+static int on_passphrase(char *buf, int size, int writing, void *arg)
+{
+    (void)buf;
+    (void)size;
+    (void)writing;
+    *(bool *)arg = true;
+    return -1;
+}
+
+static int read_key(struct source *s, EVP_PKEY **ret, struct br_err *err)
+{
+    bool encrypted = false;
+    ERR_clear_error();
+    *ret = PEM_read_bio_PrivateKey(s->bio, NULL, on_passphrase, &encrypted);
+    if (*ret)
+        return 0;
+    if (encrypted)
+        return br_err_set(err, BR_EINVAL,
+                          "%s is encrypted: give the key without a passphrase (openssl pkey).",
+                          s->name);
+    return br_err_set(err, BR_EINVAL,
+                      "%s holds no private key in PEM form (\"-----BEGIN PRIVATE KEY-----\").",
+                      s->name);
+}
+
+/* Every certificate of the source, at least one. */
+static int read_certs(struct source *s, STACK_OF(X509) **ret, struct br_err *err)
+{
+    STACK_OF(X509) *certs = sk_X509_new_null();
+    X509 *cert;
+    ERR_clear_error();
+    while (certs && (cert = PEM_read_bio_X509(s->bio, NULL, NULL, NULL))) {
+        if (!sk_X509_push(certs, cert)) {
+            X509_free(cert);
+            sk_X509_pop_free(certs, X509_free);
+            certs = NULL;
+        }
+    }
+    if (!certs)
+        return no_memory(err);
+    bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+    int n = sk_X509_num(certs);
+    if (at_end && n > 0) {
+        ERR_clear_error();
+        *ret = certs;
+        return 0;
+    }
+    sk_X509_pop_free(certs, X509_free);
+    if (at_end)
+        return br_err_set(err, BR_EINVAL,
+                          "%s holds no certificate in PEM form (\"-----BEGIN CERTIFICATE-----\").",
+                          s->name);
+    return br_err_set(err, BR_EINVAL, "%s: certificate %d is damaged: %s.", s->name, n + 1,
+                      br_tls_reason());
+}
+
+static int use_identity(SSL_CTX *ssl, struct source *cert_source, struct source *key_source,
+                        STACK_OF(X509) *certs, EVP_PKEY *key, struct br_err *err)
+{
+    X509 *leaf = sk_X509_value(certs, 0);
+    ERR_clear_error();
+    if (!X509_check_private_key(leaf, key))
+        return br_err_set(err, BR_EINVAL,
+                          "%s is not the key of the first certificate in %s: that one has to be ours, "
+                          "before its issuers.",
+                          key_source->name, cert_source->name);
+    X509 *own = sk_X509_shift(certs);
+    int ok = SSL_CTX_use_cert_and_key(ssl, own, key, certs, 1);
+    X509_free(own);
+    if (!ok)
+        return br_err_set(err, BR_EINVAL, "%s is refused by OpenSSL: %s.", cert_source->name,
+                          br_tls_reason());
+    return 0;
+}
+
+static int load_identity(SSL_CTX *ssl, struct source *cert, struct source *key, struct br_err *err)
+{
+    STACK_OF(X509) *certs = NULL;
+    EVP_PKEY *pkey = NULL;
+    int rc = read_certs(cert, &certs, err);
+    if (!rc)
+        rc = read_key(key, &pkey, err);
+    if (!rc)
+        rc = use_identity(ssl, cert, key, certs, pkey, err);
+    EVP_PKEY_free(pkey);
+    sk_X509_pop_free(certs, X509_free);
+    return rc;
+}
+
+int br_tls_identity_load(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+{
+    struct source cert, key = {0};
+    int rc = open_source(&cert, "cert", config->cert_file, config->cert_pem.text, err);
+    if (!rc)
+        rc = open_source(&key, "key", config->key_file, config->key_pem.text, err);
+    if (!rc && cert.bio && !key.bio)
+        rc = br_err_set(err, BR_EINVAL,
+                        "%s has no key with it: set key_file (or key_pem), or neither.", cert.name);
+    else if (!rc && key.bio && !cert.bio)
+        rc = br_err_set(err, BR_EINVAL,
+                        "%s has no certificate with it: set cert_file (or cert_pem), or neither.",
+                        key.name);
+    else if (!rc && cert.bio)
+        rc = load_identity(ssl, &cert, &key, err);
+    BIO_free(cert.bio);
+    BIO_free(key.bio);
+    return rc;
+}
+
+int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err)
+{
+    X509 *cert = SSL_CTX_get0_certificate(from);
+    STACK_OF(X509) *chain = NULL;
+    if (!cert)
+        return 0;
+    SSL_CTX_get0_chain_certs(from, &chain);
+    return SSL_CTX_use_cert_and_key(ssl, cert, SSL_CTX_get0_privatekey(from), chain, 1)
+               ? 0
+               : no_memory(err);
+}
+
+static int load_trusted(SSL_CTX *ssl, struct source *s, bool server, struct br_err *err)
+{
+    STACK_OF(X509) *certs = NULL;
+    int rc = read_certs(s, &certs, err);
+    for (int i = 0; !rc && i < sk_X509_num(certs); i++) {
+        X509 *cert = sk_X509_value(certs, i);
+        if (!X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), cert) ||
+            (server && !SSL_CTX_add_client_CA(ssl, cert)))
+            rc = no_memory(err);
+    }
+    sk_X509_pop_free(certs, X509_free);
+    return rc;
+}
+
+int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool server,
+                      struct br_err *err)
+{
+    struct source ca;
+    int rc = server ? open_source(&ca, "client_ca", config->client_ca_file, NULL, err)
+                    : open_source(&ca, "ca", config->ca_file, config->ca_pem.text, err);
+    if (!rc && ca.bio)
+        rc = load_trusted(ssl, &ca, server, err);
+    if (!rc && !server && (!ca.bio || config->include_system_ca_certs_pool) &&
+        !SSL_CTX_set_default_verify_paths(ssl))
+        rc = no_memory(err);
+    BIO_free(ca.bio);
+    return rc;
+}
+
+int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err)
+{
+    SSL_CTX_set1_cert_store(ssl, SSL_CTX_get_cert_store(from));
+    const STACK_OF(X509_NAME) *names = SSL_CTX_get_client_CA_list(from);
+    if (!names)
+        return 0;
+    STACK_OF(X509_NAME) *copy = SSL_dup_CA_list(names);
+    if (!copy)
+        return no_memory(err);
+    SSL_CTX_set_client_CA_list(ssl, copy);
+    return 0;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <openssl/err.h>
+#include <openssl/obj_mac.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "net/tls_internal.h"
+
+#define LIST_MAX (1u << 20) /* far more than a config file can hold */
+
+/* RFC 9325 section 4.2, in the order of most hardware's speed. */
+static const char default_ciphers[] =
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+
+struct group {
+    const char *go, *openssl;
+};
+
+static const struct group groups[] = {
+    {"X25519", "X25519"},
+    {"P256", "P-256"},
+    {"P384", "P-384"},
+    {"P521", "P-521"},
+    {"X25519MLKEM768", "X25519MLKEM768"},
+    {"SecP256r1MLKEM768", "SecP256r1MLKEM768"},
+    {"SecP384r1MLKEM1024", "SecP384r1MLKEM1024"},
+};
+
+static int no_memory(struct br_err *err)
+{
+    return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+}
+
+static int parse_version(const char *key, const char *text, int dflt, int *ret, struct br_err *err)
+{
+    if (!text || !*text) {
+        *ret = dflt;
+    } else if (strcmp(text, "1.2") == 0) {
+        *ret = TLS1_2_VERSION;
+    } else if (strcmp(text, "1.3") == 0) {
+        *ret = TLS1_3_VERSION;
+    } else if (strcmp(text, "1.0") == 0 || strcmp(text, "1.1") == 0) {
+        return br_err_set(err, BR_EINVAL,
+                          "%s is \"%s\", which is broken and not supported: \"1.2\" or \"1.3\".", key,
+                          text);
+    } else {
+        return br_err_set(err, BR_EINVAL, "%s is \"%.32s\": it has to be \"1.2\" or \"1.3\".", key,
+                          text);
+    }
+    return 0;
+}
+
+static int apply_versions(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+{
+    int min = 0, max = 0;
+    int rc = parse_version("min_version", config->min_version, TLS1_2_VERSION, &min, err);
+    if (!rc)
+        rc = parse_version("max_version", config->max_version, TLS1_3_VERSION, &max, err);
+    if (rc)
+        return rc;
+    if (min > max)
+        return br_err_set(err, BR_EINVAL, "min_version is greater than max_version.");
+    if (!SSL_CTX_set_min_proto_version(ssl, min) || !SSL_CTX_set_max_proto_version(ssl, max))
+        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS versions: %s.", br_tls_reason());
+    return 0;
+}
+
+/* What Go calls insecure is all that this does not let through: suites without forward secrecy, and
+ * ciphers other than AEAD and AES-CBC with SHA-1. */
+static bool is_secure(const SSL_CIPHER *c)
+{
+    int kx = SSL_CIPHER_get_kx_nid(c), auth = SSL_CIPHER_get_auth_nid(c);
+    int cipher = SSL_CIPHER_get_cipher_nid(c);
+    if ((kx != NID_kx_ecdhe && kx != NID_kx_dhe) ||
+        (auth != NID_auth_rsa && auth != NID_auth_ecdsa))
+        return false;
+    if (SSL_CIPHER_is_aead(c))
+        return true;
+    return (cipher == NID_aes_128_cbc || cipher == NID_aes_256_cbc) &&
+           SSL_CIPHER_get_digest_nid(c) == NID_sha1;
+}
+
+static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) *all, const char *name)
+{
+    for (int i = 0; i < sk_SSL_CIPHER_num(all); i++) {
+        const SSL_CIPHER *c = sk_SSL_CIPHER_value(all, i);
+        const char *iana = SSL_CIPHER_standard_name(c);
+        if (strcmp(SSL_CIPHER_get_name(c), name) == 0 || (iana && strcmp(iana, name) == 0))
+            return c;
+    }
+    return NULL;
+}
+
+static int add_cipher(struct br_str *list, const struct br_tls_config *config, const char *name,
+                      STACK_OF(SSL_CIPHER) *all, struct br_err *err)
+{
+    const SSL_CIPHER *c = find_cipher(all, name);
+    if (!c)
+        return br_err_set(err, BR_EINVAL,
+                          "cipher_suites: \"%.64s\" is not a suite that OpenSSL has here; one that it "
+                          "has is \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\".",
+                          name);
+    if (strcmp(SSL_CIPHER_get_version(c), "TLSv1.3") == 0)
+        return 0;
+    if (!is_secure(c) && !config->include_insecure_cipher_suites)
+        return br_err_set(err, BR_EINVAL,
+                          "cipher_suites: \"%.64s\" is insecure; include_insecure_cipher_suites "
+                          "would allow it.",
+                          name);
+    br_str_printf(list, "%s%s", list->len ? ":" : "", SSL_CIPHER_get_name(c));
+    return 0;
+}
+
+static int set_ciphers(SSL_CTX *ssl, const char *list, struct br_err *err)
+{
+    if (!SSL_CTX_set_cipher_list(ssl, list))
+        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.2 cipher suites: %s.",
+                          br_tls_reason());
+    return 0;
+}
+
+/* As in Go: naming suites of TLS 1.3 alone means that TLS 1.2 has none. */
+static int only_tls13(SSL_CTX *ssl, struct br_err *err)
+{
+    if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)
+        return br_err_set(err, BR_EINVAL,
+                          "cipher_suites has none of TLS 1.2, but max_version is \"1.2\".");
+    return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) ? 0 : no_memory(err);
+}
+
+static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) *all,
+                               const struct br_tls_config *config, struct br_err *err)
+{
+    struct br_str list = {.max = LIST_MAX};
+    int rc = 0;
+    for (size_t i = 0; i < config->cipher_suites.n && !rc; i++)
+        rc = add_cipher(&list, config, config->cipher_suites.v[i], all, err);
+    if (!rc && list.failed)
+        rc = no_memory(err);
+    if (!rc)
+        rc = list.len ? set_ciphers(ssl, list.data, err) : only_tls13(ssl, err);
+    br_str_release(&list);
+    return rc;
+}
+
+static int apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+{
+    if (config->cipher_suites.n == 0)
+        return set_ciphers(ssl, default_ciphers, err);
+    /* Names are looked up in a context of their own, because asking for every suite there is lowers
+     * a context's security level. */
+    SSL_CTX *any = SSL_CTX_new(TLS_method());
+    if (!any || !SSL_CTX_set_cipher_list(any, "ALL:COMPLEMENTOFALL:@SECLEVEL=0")) {
+        SSL_CTX_free(any);
+        return no_memory(err);
+    }
+    int rc = apply_named_ciphers(ssl, SSL_CTX_get_ciphers(any), config, err);
+    SSL_CTX_free(any);
+    return rc;
+}
+
+static const char *group_name(const char *go)
+{
+    for (size_t i = 0; i < BR_COUNT(groups); i++) {
+        if (strcmp(groups[i].go, go) == 0)
+            return groups[i].openssl;
+    }
+    return NULL;
+}
+
+static int add_group(struct br_str *list, SSL_CTX *ssl, const char *go, struct br_err *err)
+{
+    const char *name = group_name(go);
+    if (!name)
+        return br_err_set(err, BR_EINVAL,
+                          "curve_preferences: \"%.32s\" is not a curve: X25519, P256, P384, P521 or "
+                          "X25519MLKEM768.",
+                          go);
+    if (SSL_CTX_set1_groups_list(ssl, name))
+        br_str_printf(list, "%s%s", list->len ? ":" : "", name);
+    return 0;
+}
+
+static int apply_groups(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+{
+    if (config->curve_preferences.n == 0)
+        return 0;
+    struct br_str list = {.max = LIST_MAX};
+    int rc = 0;
+    for (size_t i = 0; i < config->curve_preferences.n && !rc; i++)
+        rc = add_group(&list, ssl, config->curve_preferences.v[i], err);
+    if (!rc && list.failed)
+        rc = no_memory(err);
+    if (!rc && list.len == 0)
+        rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL has none of these curves here.");
+    if (!rc && !SSL_CTX_set1_groups_list(ssl, list.data))
+        rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL refuses \"%.128s\": %s.",
+                        list.data, br_tls_reason());
+    br_str_release(&list);
+    return rc;
+}
+
+int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
+{
+    int rc = apply_versions(ssl, config, err);
+    if (!rc)
+        rc = apply_ciphers(ssl, config, err);
+    return rc ? rc : apply_groups(ssl, config, err);
+}
