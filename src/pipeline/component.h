@@ -57,6 +57,9 @@ struct br_component {
     bool resolves;         /* an exporter whose peer is not known to read attributes by reference */
     size_t common_at;      /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
+    /* The client metadata that batches are separated by; NULL: none. */
+    const struct br_strings *(*metadata_keys)(const void *config);
+
     /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
@@ -77,11 +80,10 @@ struct br_node {
     struct br_consumer input; /* what upstream calls: forwards to component->consume */
     struct br_consumer *next[BR_SIGNALS]; /* downstream; NULL where the node has none */
     bool in_pipeline[BR_SIGNALS]; /* which signals reach it or leave it */
-    bool drained;
+    bool draining, drained;
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
-    const char *metadata_keys; /* receivers: lower-case client metadata to keep on items: name\0name\0\0,
-                                  or NULL */
+    const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
     bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
 };
 

@@ -85,6 +85,11 @@ bool br_host_turn(struct br_host *h)
     return true;
 }
 
+bool br_host_over_limit(const struct br_host *h)
+{
+    return h->soft_limit && br_pool_live(h->pool) > h->soft_limit;
+}
+
 double br_host_random(struct br_host *h)
 {
     /* xorshift64*; its state is never 0. */

@@ -49,6 +49,7 @@ struct br_host {
     struct br_ledger ledger;
     uint64_t random_state;
     size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
+    size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
     unsigned worker, n_workers;
     void *shared; /* struct br_shared: what the workers of one service share (service.h) */
 };
@@ -71,6 +72,9 @@ void br_host_defer_cancel(struct br_deferred *d);
 /* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
  * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */
 bool br_host_turn(struct br_host *h);
+
+/* True while more is held than the soft limit allows: refuse new work, before its body is read. */
+bool br_host_over_limit(const struct br_host *h);
 
 /* A number in [0, 1), for jitter and sampling; not for secrets. */
 double br_host_random(struct br_host *h);

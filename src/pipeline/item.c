@@ -34,7 +34,7 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->done_arg = NULL;
     item->parent = NULL;
     item->n_children = 0;
-    item->finished = item->parent_released = false;
+    item->finished = item->parent_released = item->attempt = false;
     item->host = host;
     item->signal = signal;
     br_arena_init(&item->arena, 64u << 20);
@@ -47,7 +47,7 @@ void br_item_received(struct br_item *item)
     struct br_ledger *l = &item->host->ledger;
     *l->received[item->signal] += item->n_items;
     *l->held[item->signal] += item->n_items;
-    item->n_held = item->n_items;
+    item->n_held = item->received_items = item->n_items;
     item->received_ms = br_host_mono_ms(item->host);
 }
 
@@ -247,6 +247,29 @@ struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt deb
     return child;
 }
 
+struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
+{
+    struct br_outcome before = item->outcome;
+    struct br_item *child = br_item_child(item, true, BR_DEBT_MOVE);
+    if (!child)
+        return NULL;
+    item->n_children--;
+    item->outcome = before;
+    child->attempt = true;
+    child->done = done;
+    child->done_arg = arg;
+    return child;
+}
+
+void br_item_adopt(struct br_item *item, struct br_item *piece)
+{
+    piece->parent = item;
+    piece->received_ms = item->received_ms;
+    br_item_take_debt(piece, item);
+    if (item->n_children++ == 0)
+        item->outcome = BR_OUTCOME_DONE;
+}
+
 void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n)
 {
     if (n > item->n_held)
@@ -327,7 +350,7 @@ void br_item_complete(struct br_item *item)
     struct br_item *parent = item->parent;
     if (item->done)
         item->done(item, item->done_arg);
-    if (parent) {
+    if (parent && !item->attempt) {
         br_outcome_fold(&parent->outcome, &item->outcome);
         if (--parent->n_children == 0 && parent->parent_released && !parent->finished)
             br_item_finish(parent, &parent->outcome);

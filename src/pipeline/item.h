@@ -85,6 +85,7 @@ struct br_item {
     size_t size; /* bytes that the parts take on the wire */
     struct br_span *spans; /* n_items of them in order, or NULL; in the arena */
     struct br_arena arena;
+    uint32_t received_items;   /* n_items when it was received */
     uint64_t received_ms;      /* monotonic */
     const char *metadata;      /* client metadata that batch::metadata_keys asked for, or NULL: name\0
                                   value\0 pairs, ended by an empty name; in the arena */
@@ -94,6 +95,7 @@ struct br_item {
     struct br_item *parent;    /* folds our outcome into its own; NULL: none */
     uint32_t n_children;       /* unfinished ones */
     bool finished, parent_released;
+    bool attempt; /* a try at its parent: debt goes back, the outcome is not folded */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
@@ -139,6 +141,14 @@ enum br_debt { BR_DEBT_NONE, BR_DEBT_MOVE, BR_DEBT_COPY };
  * when its last child is and br_item_release_parent was called; what a child still owes when it ends
  * other than BR_DONE goes back to the parent. NULL when there is no memory. */
 struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt);
+
+/* A child that shares all parts and takes all debt, for one try at delivering `item`: `done` is called
+ * with its outcome, which is not folded into the parent's; unless BR_DONE, the debt is back by then.
+ * NULL when there is no memory. */
+struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
+
+/* Makes `piece`, a part of the data of `item`, its child and gives it its share of the debt. */
+void br_item_adopt(struct br_item *item, struct br_item *piece);
 
 /* Moves up to n_items of what `from` owes to `item`. */
 void br_item_take_debt(struct br_item *item, struct br_item *from);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The batcher behind the `batch` processor and `sending_queue::batch`: traces are concatenated,
+ * profiles merged into one dictionary.
+ *
+ * Early acknowledgement: an item is done once its data is in the batch, and from then on the batcher
+ * answers for it: a batch that is refused for now is kept and sent again; one that is refused for good
+ * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept and the next one is
+ * full, new items are refused. Late acknowledgement: an item is finished as its batch is.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pipeline/component.h"
+
+#define BR_BATCH_KEPT_MAX 4
+
+struct br_batch_config {
+    uint64_t timeout_ms; /* 0: at once */
+    size_t min_size;     /* a batch of this size leaves; 0: timeout only */
+    size_t max_size;     /* cut above it; 0: no limit */
+    bool bytes;          /* sizes are bytes on the wire, not items */
+    bool late;           /* acknowledge late */
+    bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
+};
+
+struct br_batcher;
+
+/* A batcher for one signal that hands batches to `next` (borrowed). NULL when there is no memory. */
+struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
+                                  const struct br_batch_config *config, struct br_consumer *next);
+
+/* Takes an item, as a consumer does. */
+void br_batcher_add(struct br_batcher *b, struct br_item *item);
+
+/* Sends what is gathered now, whatever its size. */
+void br_batcher_flush(struct br_batcher *b);
+
+/* Nothing is gathered, sent or kept. */
+bool br_batcher_idle(const struct br_batcher *b);
+
+/* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */
+void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg);
+
+/* Drops what is held, for "shutdown". Accepts NULL. */
+void br_batcher_free(struct br_batcher *b);

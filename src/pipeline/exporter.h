@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What stands in front of every exporter: sending_queue, its batcher, and retry_on_failure, with the
+ * Collector's keys and defaults. An exporter itself makes one attempt per item and finishes it.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "pipeline/batch.h"
+#include "pipeline/component.h"
+
+enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
+
+struct br_queue_batch_config {
+    uint64_t flush_timeout;
+    int64_t min_size, max_size;
+    int sizer; /* index into {"items", "bytes"} */
+};
+
+struct br_queue_config {
+    bool enabled;
+    int64_t num_consumers, queue_size;
+    int sizer; /* enum br_sizer */
+    bool block_on_overflow, wait_for_result;
+    struct br_queue_batch_config *batch;
+};
+
+struct br_retry_config {
+    bool enabled;
+    uint64_t initial_interval, max_interval, max_elapsed_time; /* ns */
+    double randomization_factor, multiplier;
+};
+
+/* A member of every wrapped exporter's config struct (br_component.common_at). */
+struct br_exporter_config {
+    uint64_t timeout; /* ns, of one attempt */
+    struct br_queue_config sending_queue;
+    struct br_retry_config retry_on_failure;
+};
+
+/* Tables of the two blocks; rows for a struct that has `field` of struct br_exporter_config:
+ * BR_EXPORTER_OPTIONS(struct x, common, "5s"). */
+extern const struct br_option br_queue_options[];
+extern const struct br_option br_retry_options[];
+#define BR_EXPORTER_OPTIONS(type, field, timeout_default)                                          \
+    {.name = "timeout", .kind = BR_OPT_DURATION,                                                   \
+     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, timeout),               \
+     .def.s = (timeout_default), .help = "time limit of one attempt; 0: none"},                    \
+        {.name = "sending_queue", .kind = BR_OPT_STRUCT,                                           \
+         .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),     \
+         .sub = br_queue_options, .help = "queue in front of the exporter"},                       \
+    {.name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                            \
+     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),      \
+     .sub = br_retry_options, .help = "trying again what failed for now"}
+
+/* Checks what the tables cannot. Returns 0 or BR_EINVAL with errors added. */
+int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
+                      const char *path, struct br_errs *errs);
+
+/* --- Retry ----------------------------------------------------------------------------------- */
+
+struct br_retry;
+
+/* Sends each item to `next` until it is done, rejected, or max_elapsed_time is over; what is too large
+ * for the peer (RESOURCE_EXHAUSTED without a hint) is halved. `next` is borrowed. NULL: no memory. */
+struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
+                              struct br_consumer *next);
+struct br_consumer *br_retry_input(struct br_retry *r);
+bool br_retry_idle(const struct br_retry *r);
+void br_retry_free(struct br_retry *r); /* items still held are finished with BR_RETRY */
+
+/* --- Queue ----------------------------------------------------------------------------------- */
+
+struct br_queue;
+
+/* A queue in front of `next`, also when it is not enabled (then it only counts). */
+struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
+                              struct br_consumer *next);
+struct br_consumer *br_queue_input(struct br_queue *q);
+
+/* Takes nothing new and sends on what is held; `on_empty` is called once nothing is held. */
+void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg);
+void br_queue_close(struct br_queue *q); /* sends nothing any more */
+void br_queue_free(struct br_queue *q); /* items still held are dropped for "shutdown" */
+
+/* --- Fan-out --------------------------------------------------------------------------------- */
+
+/* A consumer that shares each item among `n` others (borrowed; the array is copied). NULL: no memory. */
+struct br_consumer *br_fanout_new(struct br_consumer *const *next, size_t n);
+void br_fanout_free(struct br_consumer *fanout);

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "otlp/dictionary.h"
+#include "pipeline/exporter.h"
+
+#define DEPTH_EXPORTER 1000u
+
+struct place {
+    struct br_list link; /* graph->places, in order of creation */
+    struct br_node node;
+    const struct br_instance *instance;
+    const struct br_pipeline *pipeline; /* of a processor that is one per pipeline; NULL otherwise */
+    unsigned depth;
+    bool started;
+    struct br_graph *graph;
+    char *log_name;
+    struct br_queue *queue; /* exporters */
+    struct br_retry *retry;
+    struct br_consumer *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
+};
+
+struct br_graph {
+    const struct br_config *config;
+    struct br_host *host;
+    struct br_list places;
+    struct br_consumer **fanouts; /* owned; in front of several exporters */
+    struct br_consumer **heads;   /* the entry of each pipeline */
+    unsigned depth;               /* the level that is being drained */
+    void (*on_drained)(void *arg);
+    void *on_drained_arg;
+    struct br_deferred step;
+};
+
+#define each_place(g, l)                                                                           \
+    for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
+
+static struct place *place_of(struct br_list *l)
+{
+    return br_container_of(l, struct place, link);
+}
+
+static void node_consume(struct br_consumer *self, struct br_item *item)
+{
+    struct br_node *node = br_container_of(self, struct br_node, input);
+    if (node->component->resolves && item->signal == BR_PROFILES &&
+        br_item_has_references(item) && br_item_inline_references(item)) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        return;
+    }
+    node->component->consume(node, item);
+}
+
+static struct place *find(struct br_graph *g, const struct br_instance *instance,
+                          const struct br_pipeline *pipeline)
+{
+    each_place(g, l) {
+        struct place *p = place_of(l);
+        if (p->instance == instance && p->pipeline == pipeline)
+            return p;
+    }
+    return NULL;
+}
+
+/* The place of an instance in a pipeline, made where it is new; it is created later. */
+static struct place *place(struct br_graph *g, const struct br_instance *instance,
+                           const struct br_pipeline *pipeline, unsigned depth)
+{
+    const struct br_component *c = instance->component;
+    bool own = c->kind == BR_PROCESSOR && !c->shared;
+    struct place *p = find(g, instance, own ? pipeline : NULL);
+    if (!p) {
+        p = br_calloc(1, sizeof *p);
+        if (!p)
+            return NULL;
+        p->instance = instance;
+        p->pipeline = own ? pipeline : NULL;
+        p->graph = g;
+        p->node = (struct br_node){.component = c,
+                                   .id = instance->id,
+                                   .config = instance->config,
+                                   .host = g->host,
+                                   .input.consume = node_consume};
+        br_list_append(&g->places, &p->link);
+    }
+    if (depth > p->depth)
+        p->depth = depth;
+    if (pipeline)
+        p->node.in_pipeline[pipeline->signal] = true;
+    return p;
+}
+
+static int no_memory(struct br_err *err)
+{
+    return br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int place_all(struct br_graph *g, struct br_err *err)
+{
+    const struct br_config *c = g->config;
+    for (size_t i = 0; i < c->n_extensions && g->host->worker == 0; i++)
+        if (!place(g, c->extensions[i], NULL, DEPTH_EXPORTER + 1))
+            return no_memory(err);
+    for (size_t i = 0; i < c->n_pipelines; i++) {
+        const struct br_pipeline *p = &c->pipelines[i];
+        for (size_t k = 0; k < p->n_receivers; k++)
+            if (!place(g, p->receivers[k], p, 0))
+                return no_memory(err);
+        for (size_t k = 0; k < p->n_processors; k++)
+            if (!place(g, p->processors[k], p, (unsigned)k + 1))
+                return no_memory(err);
+        for (size_t k = 0; k < p->n_exporters; k++)
+            if (!place(g, p->exporters[k], p, DEPTH_EXPORTER))
+                return no_memory(err);
+    }
+    return 0;
+}
+
+static int create(struct br_graph *g, struct place *p, struct br_err *err)
+{
+    struct br_node *node = &p->node;
+    const struct br_component *c = node->component;
+    char name[512];
+    (void)snprintf(name, sizeof name, "%s/%s", br_kind_name(c->kind), node->id);
+    p->log_name = br_strdup(name);
+    node->log.name = p->log_name;
+    node->state = br_calloc(1, c->state_size);
+    if (!p->log_name || !node->state)
+        return no_memory(err);
+    int rc = c->create ? c->create(node, err) : 0;
+    if (rc) {
+        br_err_prefix(err, "%s: ", name);
+        br_free(node->state);
+        node->state = NULL;
+        return rc;
+    }
+    if (!c->exporter_wrapped)
+        return 0;
+    const struct br_exporter_config *common =
+        (const void *)((const char *)node->config + c->common_at);
+    p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
+    if (p->retry)
+        p->queue = br_queue_new(node, &common->sending_queue, br_retry_input(p->retry));
+    (void)g;
+    return p->queue ? 0 : no_memory(err);
+}
+
+static struct br_consumer *entry(struct place *p)
+{
+    return p->queue ? br_queue_input(p->queue) : &p->node.input;
+}
+
+/* Wires one pipeline from its end to its beginning. */
+static int wire(struct br_graph *g, size_t i, struct br_err *err)
+{
+    const struct br_pipeline *p = &g->config->pipelines[i];
+    struct br_consumer *next;
+    if (p->n_exporters == 1) {
+        next = entry(find(g, p->exporters[0], NULL));
+    } else {
+        struct br_consumer **ends = br_calloc(p->n_exporters, sizeof(struct br_consumer *));
+        if (!ends)
+            return no_memory(err);
+        for (size_t k = 0; k < p->n_exporters; k++)
+            ends[k] = entry(find(g, p->exporters[k], NULL));
+        next = g->fanouts[i] = br_fanout_new(ends, p->n_exporters);
+        br_free(ends);
+        if (!next)
+            return no_memory(err);
+    }
+    for (size_t k = p->n_processors; k-- > 0;) {
+        const struct br_instance *instance = p->processors[k];
+        struct place *at = find(g, instance, instance->component->shared ? NULL : p);
+        if (at->node.next[p->signal])
+            return br_err_set(err, BR_EINVAL,
+                              "service::pipelines::%s: %s stands in another %s pipeline already; "
+                              "give this one an instance of its own, %s/2",
+                              p->id, at->node.id, br_signal_name(p->signal), at->node.id);
+        at->node.next[p->signal] = next;
+        next = &at->node.input;
+    }
+    g->heads[i] = next;
+    return 0;
+}
+
+static bool has(struct br_instance *const *list, size_t n, const struct br_instance *instance)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == instance)
+            return true;
+    return false;
+}
+
+/* What the processors behind a receiver want of it. */
+static void note_wishes(struct br_node *node, const struct br_pipeline *p)
+{
+    for (size_t i = 0; i < p->n_processors; i++) {
+        const struct br_component *c = p->processors[i]->component;
+        if (c->wants_spans && p->signal == BR_TRACES)
+            node->spans_wanted = true;
+        const struct br_strings *keys =
+            c->metadata_keys ? c->metadata_keys(p->processors[i]->config) : NULL;
+        if (keys && keys->n)
+            node->metadata_keys = keys;
+    }
+}
+
+static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)
+{
+    const struct br_config *c = g->config;
+    struct br_consumer **heads = br_calloc(c->n_pipelines, sizeof(struct br_consumer *));
+    if (!heads)
+        return no_memory(err);
+    int rc = 0;
+    for (int s = 0; s < BR_SIGNALS && !rc; s++) {
+        size_t n = 0;
+        for (size_t i = 0; i < c->n_pipelines; i++) {
+            const struct br_pipeline *p = &c->pipelines[i];
+            if ((int)p->signal != s || !has(p->receivers, p->n_receivers, at->instance))
+                continue;
+            heads[n++] = g->heads[i];
+            note_wishes(&at->node, p);
+        }
+        if (n > 1)
+            at->fanouts[s] = br_fanout_new(heads, n);
+        if (n > 1 && !at->fanouts[s])
+            rc = no_memory(err);
+        at->node.next[s] = n > 1 ? at->fanouts[s] : n ? heads[0] : NULL;
+    }
+    br_free(heads);
+    return rc;
+}
+
+int br_graph_new(const struct br_config *config, struct br_host *host, struct br_graph **ret,
+                 struct br_err *err)
+{
+    struct br_graph *g = br_calloc(1, sizeof *g);
+    if (!g)
+        return no_memory(err);
+    g->config = config;
+    g->host = host;
+    br_list_init(&g->places);
+    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
+    g->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
+    int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
+    each_place(g, l) {
+        if (!rc)
+            rc = create(g, place_of(l), err);
+    }
+    for (size_t i = 0; i < config->n_pipelines && !rc; i++)
+        rc = wire(g, i, err);
+    each_place(g, l) {
+        if (!rc && place_of(l)->node.component->kind == BR_RECEIVER)
+            rc = wire_receiver(g, place_of(l), err);
+    }
+    if (rc) {
+        br_graph_free(g);
+        return rc;
+    }
+    *ret = g;
+    return 0;
+}
+
+static int start(struct place *p, struct br_err *err)
+{
+    const struct br_component *c = p->node.component;
+    if (p->started)
+        return 0;
+    p->started = true;
+    int rc = c->start ? c->start(&p->node, err) : 0;
+    if (rc)
+        br_err_prefix(err, "%s: ", p->log_name);
+    return rc;
+}
+
+int br_graph_start(struct br_graph *g, struct br_err *err)
+{
+    for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
+        each_place(g, l) {
+            if (place_of(l)->depth != depth)
+                continue;
+            int rc = start(place_of(l), err);
+            if (rc)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+/* --- Draining ------------------------------------------------------------------------------- */
+
+static void step(struct br_deferred *d);
+
+static void on_drained(struct br_node *node, void *arg)
+{
+    struct br_graph *g = arg;
+    (void)node;
+    br_host_defer(g->host, &g->step, step);
+}
+
+static void drain_node(struct br_node *node)
+{
+    if (node->component->drain)
+        node->component->drain(node);
+    else
+        br_node_drained(node);
+}
+
+static void on_queue_empty(void *arg)
+{
+    drain_node(arg);
+}
+
+static void drain(struct place *p)
+{
+    p->node.draining = true;
+    p->node.on_drained = on_drained;
+    p->node.on_drained_arg = p->graph;
+    if (p->queue)
+        br_queue_drain(p->queue, on_queue_empty, &p->node);
+    else
+        drain_node(&p->node);
+}
+
+static void step(struct br_deferred *d)
+{
+    struct br_graph *g = br_container_of(d, struct br_graph, step);
+    for (; g->depth <= DEPTH_EXPORTER + 1; g->depth++) {
+        bool waiting = false;
+        each_place(g, l) {
+            struct place *p = place_of(l);
+            if (p->depth != g->depth || !p->node.state)
+                continue;
+            if (!p->node.draining)
+                drain(p);
+            waiting = waiting || !p->node.drained;
+        }
+        if (waiting)
+            return;
+    }
+    void (*fn)(void *) = g->on_drained;
+    g->on_drained = NULL;
+    if (fn)
+        fn(g->on_drained_arg);
+}
+
+void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
+{
+    g->on_drained = fn;
+    g->on_drained_arg = arg;
+    g->depth = 0;
+    br_host_defer(g->host, &g->step, step);
+}
+
+static void destroy(struct place *p)
+{
+    struct br_node *node = &p->node;
+    if (p->queue)
+        br_queue_close(p->queue);
+    if (node->state && node->component->destroy)
+        node->component->destroy(node);
+    (void)br_host_turn(node->host);
+    br_retry_free(p->retry);
+    (void)br_host_turn(node->host);
+    br_queue_free(p->queue);
+    (void)br_host_turn(node->host);
+    br_free(node->state);
+    node->state = NULL;
+}
+
+void br_graph_free(struct br_graph *g)
+{
+    if (!g)
+        return;
+    br_host_defer_cancel(&g->step);
+    g->on_drained = NULL;
+    for (unsigned depth = 0; depth <= DEPTH_EXPORTER + 1; depth++) {
+        each_place(g, l) {
+            if (place_of(l)->depth == depth)
+                destroy(place_of(l));
+        }
+    }
+    (void)br_host_turn(g->host);
+    struct br_list *l;
+    while ((l = br_list_shift(&g->places))) {
+        struct place *p = place_of(l);
+        for (int s = 0; s < BR_SIGNALS; s++)
+            br_fanout_free(p->fanouts[s]);
+        br_free(p->log_name);
+        br_free(p);
+    }
+    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines; i++)
+        br_fanout_free(g->fanouts[i]);
+    br_free(g->fanouts);
+    br_free(g->heads);
+    br_free(g);
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+
+#define LOG_EVERY_MS 60000
+
+struct br_queue {
+    struct br_consumer input;
+    struct br_consumer batched; /* what the batcher sends to */
+    struct br_node *node;
+    const struct br_queue_config *config;
+    struct br_consumer *next;
+    struct br_batcher *batchers[BR_SIGNALS];
+    struct br_list waiting;  /* items that no consumer has taken yet */
+    struct br_list overflow; /* items that came to a full queue and block */
+    struct br_list flying;   /* items given to `next` */
+    size_t size;             /* of waiting and flying, by the sizer */
+    size_t bytes;            /* the same in bytes */
+    unsigned in_flight;
+    bool stalled;            /* the destination refused the last attempt for now */
+    size_t stalled_bytes;    /* our part of host->stalled_bytes */
+    bool draining, closing;
+    void (*on_empty)(void *arg);
+    void *on_empty_arg;
+    struct br_log_limit log_limit;
+    double *sent[BR_SIGNALS], *failed[BR_SIGNALS], *refused[BR_SIGNALS];
+    double *size_metric, *flight_metric;
+};
+
+static size_t size_of(const struct br_queue *q, const struct br_item *item)
+{
+    switch (q->config->sizer) {
+    case BR_SIZER_ITEMS:
+        return item->n_items;
+    case BR_SIZER_BYTES:
+        return item->size;
+    default:
+        return 1;
+    }
+}
+
+/* Keeps the host informed of the bytes that cannot leave for now. */
+static void note_stall(struct br_queue *q, bool stalled)
+{
+    size_t now = stalled ? q->bytes : 0;
+    q->stalled = stalled;
+    q->node->host->stalled_bytes += now - q->stalled_bytes;
+    q->stalled_bytes = now;
+}
+
+static void account(struct br_queue *q, const struct br_item *item, bool in)
+{
+    size_t size = size_of(q, item);
+    q->size = in ? q->size + size : q->size - size;
+    q->bytes = in ? q->bytes + item->size : q->bytes - item->size;
+    *q->size_metric = (double)q->size;
+    note_stall(q, q->stalled);
+}
+
+static void check_empty(struct br_queue *q)
+{
+    if (!q->draining || !br_list_empty(&q->waiting) || !br_list_empty(&q->overflow) || q->in_flight)
+        return;
+    for (int s = 0; s < BR_SIGNALS; s++)
+        if (q->batchers[s] && !br_batcher_idle(q->batchers[s]))
+            return;
+    void (*fn)(void *) = q->on_empty;
+    q->on_empty = NULL;
+    if (fn)
+        fn(q->on_empty_arg);
+}
+
+/* The exporter gave up on what nobody waits for any more. */
+static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
+{
+    const char *reason = o->verdict == BR_REJECT ? "rejected" : "retries_exhausted";
+    uint32_t n = item->n_held;
+    uint64_t held, now = br_host_mono_ms(q->node->host);
+    br_item_settle(item, BR_FATE_DROPPED, reason, n);
+    if (br_log_allow(&q->log_limit, now, LOG_EVERY_MS, &held))
+        br_error(&q->node->log, "dropped %u %s (%s): %s: %s (%llu such messages held back)", n,
+                 br_signal_items(item->signal), reason, br_status_name(o->status), o->text,
+                 (unsigned long long)held);
+}
+
+static void dispatch(struct br_queue *q);
+static void enqueue(struct br_queue *q, struct br_item *item);
+
+static void count_result(struct br_queue *q, const struct br_item *child)
+{
+    const struct br_outcome *o = &child->outcome;
+    enum br_signal s = child->signal;
+    if (o->verdict == BR_DONE) {
+        uint32_t lost = o->n_rejected < child->n_items ? o->n_rejected : child->n_items;
+        *q->sent[s] += child->n_items - lost;
+        *q->failed[s] += lost;
+    } else {
+        *q->failed[s] += child->n_items;
+    }
+}
+
+static void on_sent(struct br_item *child, void *arg)
+{
+    struct br_queue *q = arg;
+    struct br_item *item = child->parent;
+    const struct br_outcome *o = &child->outcome;
+    count_result(q, child);
+    q->in_flight--;
+    *q->flight_metric = q->in_flight;
+    br_list_remove(&item->link);
+    account(q, item, false);
+    note_stall(q, o->verdict == BR_RETRY);
+    if (item->done || item->parent) {
+        br_item_finish(item, o); /* somebody waits for the result */
+    } else {
+        if (o->verdict != BR_DONE)
+            lose(q, item, o);
+        br_item_done(item);
+    }
+    dispatch(q);
+    check_empty(q);
+}
+
+static bool send_one(struct br_queue *q, struct br_item *item)
+{
+    struct br_item *child = br_item_attempt(item, on_sent, q);
+    if (!child)
+        return false;
+    br_list_append(&q->flying, &item->link);
+    q->in_flight++;
+    *q->flight_metric = q->in_flight;
+    br_consume(q->next, child);
+    return true;
+}
+
+static bool fits(const struct br_queue *q, const struct br_item *item)
+{
+    return q->size == 0 || q->size + size_of(q, item) <= (size_t)q->config->queue_size;
+}
+
+static void dispatch(struct br_queue *q)
+{
+    unsigned most = q->config->enabled ? (unsigned)q->config->num_consumers : ~0u;
+    while (!q->closing && q->in_flight < most && !br_list_empty(&q->waiting)) {
+        struct br_item *item =
+            br_container_of(br_list_shift(&q->waiting), struct br_item, link);
+        if (!send_one(q, item)) {
+            br_list_append(&q->waiting, &item->link); /* no memory: when something has ended */
+            return;
+        }
+    }
+    while (!q->closing && !br_list_empty(&q->overflow)) {
+        struct br_item *item = br_container_of(q->overflow.next, struct br_item, link);
+        if (!fits(q, item))
+            return;
+        br_list_remove(&item->link);
+        enqueue(q, item);
+    }
+}
+
+/* Puts an item, ours or its sender's, where consumers take it. */
+static void hold(struct br_queue *q, struct br_item *item)
+{
+    account(q, item, true);
+    br_list_append(&q->waiting, &item->link);
+    dispatch(q);
+}
+
+static void enqueue(struct br_queue *q, struct br_item *item)
+{
+    if (q->batchers[item->signal]) {
+        br_batcher_add(q->batchers[item->signal], item);
+        return;
+    }
+    if (!q->config->enabled || q->config->wait_for_result) {
+        hold(q, item);
+        return;
+    }
+    /* From here on the queue answers for the data: its sender is done. */
+    struct br_item *own = br_item_new(q->node->host, item->signal);
+    if (!own || br_item_absorb(own, item)) {
+        br_item_free(own);
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        return;
+    }
+    br_item_done(item);
+    hold(q, own);
+}
+
+static void queue_consume(struct br_consumer *self, struct br_item *item)
+{
+    struct br_queue *q = br_container_of(self, struct br_queue, input);
+    if (item->n_items == 0 && item->n_parts == 0) {
+        br_item_done(item);
+    } else if (!q->config->enabled || fits(q, item)) {
+        enqueue(q, item);
+    } else if (q->config->block_on_overflow) {
+        br_list_append(&q->overflow, &item->link);
+    } else {
+        *q->refused[item->signal] += item->n_items;
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "sending_queue is full");
+    }
+}
+
+/* A batch is ready. It came with its own duty of being finished, so it is simply held. */
+static void batched_consume(struct br_consumer *self, struct br_item *item)
+{
+    struct br_queue *q = br_container_of(self, struct br_queue, batched);
+    hold(q, item);
+}
+
+static void on_batch_end(void *arg)
+{
+    check_empty(arg);
+}
+
+static bool make_batchers(struct br_queue *q)
+{
+    const struct br_queue_batch_config *c = q->config->batch;
+    if (!c || !q->config->enabled)
+        return true;
+    struct br_batch_config config = {.timeout_ms = c->flush_timeout / 1000000,
+                                     .min_size = (size_t)c->min_size,
+                                     .max_size = (size_t)c->max_size,
+                                     .bytes = c->sizer == 1,
+                                     .late = q->config->wait_for_result,
+                                     .final = true};
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        if (!q->node->in_pipeline[s])
+            continue;
+        q->batchers[s] = br_batcher_new(q->node, (enum br_signal)s, &config, &q->batched);
+        if (!q->batchers[s])
+            return false;
+        br_batcher_on_end(q->batchers[s], on_batch_end, q);
+    }
+    return true;
+}
+
+static void make_metrics(struct br_queue *q)
+{
+    static const char *const names[BR_SIGNALS] = {"spans", "profile_samples"};
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "otelcol_exporter_sent_%s", names[s]);
+        q->sent[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+        (void)snprintf(name, sizeof name, "otelcol_exporter_send_failed_%s", names[s]);
+        q->failed[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+        (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
+        q->refused[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+    }
+    q->size_metric =
+        br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
+    q->flight_metric =
+        br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
+    *br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
+        (double)q->config->queue_size;
+}
+
+struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
+                              struct br_consumer *next)
+{
+    struct br_queue *q = br_calloc(1, sizeof *q);
+    if (!q)
+        return NULL;
+    q->input.consume = queue_consume;
+    q->batched.consume = batched_consume;
+    q->node = node;
+    q->config = config;
+    q->next = next;
+    br_list_init(&q->waiting);
+    br_list_init(&q->overflow);
+    br_list_init(&q->flying);
+    make_metrics(q);
+    if (!make_batchers(q)) {
+        br_queue_free(q);
+        return NULL;
+    }
+    return q;
+}
+
+struct br_consumer *br_queue_input(struct br_queue *q)
+{
+    return &q->input;
+}
+
+void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg)
+{
+    q->draining = true;
+    q->on_empty = on_empty;
+    q->on_empty_arg = arg;
+    for (int s = 0; s < BR_SIGNALS; s++)
+        if (q->batchers[s])
+            br_batcher_flush(q->batchers[s]);
+    check_empty(q);
+}
+
+void br_queue_close(struct br_queue *q)
+{
+    q->closing = true;
+}
+
+static void drop_all(struct br_list *list)
+{
+    struct br_list *l;
+    while ((l = br_list_shift(list))) {
+        struct br_item *item = br_container_of(l, struct br_item, link);
+        if (!item->done && !item->parent)
+            br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    }
+}
+
+void br_queue_free(struct br_queue *q)
+{
+    if (!q)
+        return;
+    drop_all(&q->overflow);
+    drop_all(&q->waiting);
+    drop_all(&q->flying);
+    for (int s = 0; s < BR_SIGNALS; s++)
+        br_batcher_free(q->batchers[s]);
+    note_stall(q, false);
+    br_free(q);
+}
+
+static const char *const sizers[] = {"requests", "items", "bytes", NULL};
+static const char *const batch_sizers[] = {"items", "bytes", NULL};
+
+static const struct br_option queue_batch_options[] = {
+    BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
+    BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0, "a batch of this size leaves"),
+    BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0, "cut above it; 0: never"),
+    BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers, "unit of the two sizes"),
+    BR_IGNORED("partition", "batches are not partitioned by metadata here"),
+    BR_OPT_END,
+};
+
+const struct br_option br_queue_options[] = {
+    BR_BOOL(struct br_queue_config, enabled, true, "answer before the exporter has"),
+    BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000, "requests under way at once"),
+    BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0, "how much it holds"),
+    BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),
+    BR_BOOL(struct br_queue_config, block_on_overflow, false, "wait instead of refusing when full"),
+    BR_BOOL(struct br_queue_config, wait_for_result, false, "answer when the exporter has"),
+    BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, queue_batch_options,
+               "batches what is queued"),
+    BR_OPT_END,
+};
+
+int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
+                      const char *path, struct br_errs *errs)
+{
+    const struct br_queue_batch_config *b = config->sending_queue.batch;
+    const struct br_yaml *queue = br_yaml_get(node, "sending_queue");
+    char at[256];
+    (void)snprintf(at, sizeof at, "%s::sending_queue::batch", path);
+    if (b && b->max_size && b->max_size < b->min_size)
+        return br_errs_add(errs, br_yaml_get(queue, "batch"), at,
+                           "max_size (%lld) must not be less than min_size (%lld)",
+                           (long long)b->max_size, (long long)b->min_size);
+    if (b && config->sending_queue.sizer != BR_SIZER_REQUESTS && b->sizer == 0 &&
+        config->sending_queue.sizer == BR_SIZER_ITEMS &&
+        b->min_size > config->sending_queue.queue_size)
+        return br_errs_add(errs, br_yaml_get(queue, "batch"), at,
+                           "min_size (%lld) must not be more than queue_size (%lld)",
+                           (long long)b->min_size, (long long)config->sending_queue.queue_size);
+    return 0;
+}

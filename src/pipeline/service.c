@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/service.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/loop.h"
+#include "pipeline/graph.h"
+#include "pipeline/shared.h"
+#include "pipeline/telemetry.h"
+
+#define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
+#define WORKERS_MAX 256
+
+struct app;
+
+struct worker {
+    struct app *app;
+    struct br_loop *loop;
+    struct br_graph *graph;
+    pthread_t thread;
+    bool threaded, drained;
+    struct br_message drain, drained_message, stop;
+};
+
+struct app {
+    const struct br_config *config;
+    const struct br_service_options *options;
+    struct br_net *net;
+    struct br_shared *shared;
+    struct br_telemetry *telemetry;
+    struct worker *workers;
+    unsigned n_workers, n_drained;
+    struct br_timer deadline;
+    bool stopping, late;
+};
+
+static const struct br_log log_service = {"service"};
+
+/* --- Snapshots of all workers' metrics ------------------------------------------------------- */
+
+struct snapshot {
+    struct br_metrics *sum;
+    unsigned missing;
+    void (*done)(struct br_metrics *sum, void *arg);
+    void *arg;
+};
+
+/* Travels to a worker and back. */
+struct part {
+    struct br_message message;
+    struct snapshot *snapshot;
+    struct br_loop *home;
+    struct br_metrics *metrics;
+};
+
+static void give(struct snapshot *s, const struct br_metrics *metrics)
+{
+    if (s->sum && (!metrics || br_metrics_add(s->sum, metrics))) {
+        br_metrics_free(s->sum);
+        s->sum = NULL;
+    }
+    if (--s->missing > 0)
+        return;
+    s->done(s->sum, s->arg);
+    br_free(s);
+}
+
+static void part_back(struct br_message *m, struct br_loop *loop)
+{
+    struct part *p = br_container_of(m, struct part, message);
+    (void)loop;
+    give(p->snapshot, p->metrics);
+    br_metrics_free(p->metrics);
+    br_free(p);
+}
+
+static void part_there(struct br_message *m, struct br_loop *loop)
+{
+    struct part *p = br_container_of(m, struct part, message);
+    p->metrics = br_metrics_new();
+    if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
+        br_metrics_free(p->metrics);
+        p->metrics = NULL;
+    }
+    m->run = part_back;
+    while (!br_loop_post(p->home, m))
+        usleep(1000); /* the first worker's mailbox is full: it empties it every turn */
+}
+
+static void snapshot(void *arg, void (*done)(struct br_metrics *, void *), void *done_arg)
+{
+    struct app *app = arg;
+    struct snapshot *s = br_calloc(1, sizeof *s);
+    if (!s) {
+        done(NULL, done_arg);
+        return;
+    }
+    s->sum = br_metrics_new();
+    s->missing = app->n_workers;
+    s->done = done;
+    s->arg = done_arg;
+    for (unsigned i = 1; i < app->n_workers; i++) {
+        struct part *p = br_calloc(1, sizeof *p);
+        if (p) {
+            p->message.run = part_there;
+            p->snapshot = s;
+            p->home = app->workers[0].loop;
+        }
+        if (!p || !br_loop_post(app->workers[i].loop, &p->message)) {
+            br_free(p);
+            give(s, NULL);
+        }
+    }
+    give(s, br_loop_host(app->workers[0].loop)->metrics);
+}
+
+/* --- The end --------------------------------------------------------------------------------- */
+
+static void on_stop_message(struct br_message *m, struct br_loop *loop)
+{
+    (void)m;
+    br_loop_stop(loop);
+}
+
+static void post(struct br_loop *loop, struct br_message *m,
+                 void (*run)(struct br_message *, struct br_loop *))
+{
+    m->run = run;
+    while (!br_loop_post(loop, m))
+        usleep(1000);
+}
+
+static void stop_all(struct app *app)
+{
+    for (unsigned i = 0; i < app->n_workers; i++)
+        post(app->workers[i].loop, &app->workers[i].stop, on_stop_message);
+}
+
+static void on_drained_message(struct br_message *m, struct br_loop *loop)
+{
+    struct worker *w = br_container_of(m, struct worker, drained_message);
+    (void)loop;
+    if (++w->app->n_drained == w->app->n_workers && !w->app->late)
+        stop_all(w->app);
+}
+
+static void on_drained(void *arg)
+{
+    struct worker *w = arg;
+    w->drained = true;
+    post(w->app->workers[0].loop, &w->drained_message, on_drained_message);
+}
+
+static void on_drain_message(struct br_message *m, struct br_loop *loop)
+{
+    struct worker *w = br_container_of(m, struct worker, drain);
+    (void)loop;
+    br_graph_drain(w->graph, on_drained, w);
+}
+
+static void on_deadline(struct br_timer *t)
+{
+    struct app *app = br_container_of(t, struct app, deadline);
+    app->late = true;
+    br_warn(&log_service, "the shutdown timeout is over with items still held");
+    stop_all(app);
+}
+
+static void on_signal(int number, void *arg)
+{
+    struct app *app = arg;
+    struct br_host *host = br_loop_host(app->workers[0].loop);
+    if (number == SIGHUP) {
+        br_warn(&log_service, "SIGHUP: the config is read at the start only");
+        return;
+    }
+    if (app->late || (app->stopping && app->n_drained == app->n_workers))
+        return;
+    if (app->stopping) {
+        br_host_timer_stop(host, &app->deadline);
+        on_deadline(&app->deadline);
+        return;
+    }
+    app->stopping = true;
+    br_info(&log_service, "%s: draining", number == SIGTERM ? "SIGTERM" : "SIGINT");
+    (void)br_host_timer(host, &app->deadline, app->options->shutdown_timeout_ms, on_deadline);
+    for (unsigned i = 0; i < app->n_workers; i++)
+        post(app->workers[i].loop, &app->workers[i].drain, on_drain_message);
+}
+
+/* The last line: what became of everything that came in. */
+static void last_words(struct br_metrics *sum)
+{
+    struct br_ledger l;
+    br_ledger_init(&l, sum);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        double received = *l.received[s], sent = *l.sent[s], rejected = *l.rejected[s];
+        double left = *l.held[s];
+        br_info(&log_service, "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
+                br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s), sent,
+                rejected, received - sent - rejected - left, left);
+    }
+}
+
+/* --- The beginning --------------------------------------------------------------------------- */
+
+static void *run_worker(void *arg)
+{
+    struct worker *w = arg;
+    br_loop_run(w->loop);
+    return NULL;
+}
+
+static int make_workers(struct app *app, struct br_err *err)
+{
+    for (unsigned i = 0; i < app->n_workers; i++) {
+        struct worker *w = &app->workers[i];
+        w->app = app;
+        int rc = br_loop_new(app->net, i, app->n_workers, &w->loop, err);
+        if (rc)
+            return rc;
+        br_loop_host(w->loop)->shared = app->shared;
+        br_loop_set_mark(w->loop, READ_MARK_BYTES);
+        rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);
+        if (rc)
+            return rc;
+    }
+    for (unsigned i = 0; i < app->n_workers; i++) {
+        int rc = br_graph_start(app->workers[i].graph, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int start_threads(struct app *app, struct br_err *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
+    int rc = 0;
+    for (unsigned i = 1; i < app->n_workers && !rc; i++) {
+        struct worker *w = &app->workers[i];
+        if (pthread_create(&w->thread, NULL, run_worker, w))
+            rc = br_err_set(err, BR_EIO, "cannot start the thread of worker %u", i);
+        else
+            w->threaded = true;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+static void join_threads(struct app *app)
+{
+    for (unsigned i = 1; i < app->n_workers; i++) {
+        struct worker *w = &app->workers[i];
+        if (!w->threaded)
+            continue;
+        post(w->loop, &w->stop, on_stop_message);
+        pthread_join(w->thread, NULL);
+    }
+}
+
+static void free_all(struct app *app, bool ran)
+{
+    struct br_metrics *sum = ran ? br_metrics_new() : NULL;
+    for (unsigned i = 0; i < app->n_workers && sum; i++)
+        (void)br_metrics_add(sum, br_loop_host(app->workers[i].loop)->metrics);
+    br_telemetry_free(app->telemetry);
+    for (unsigned i = 0; i < app->n_workers; i++)
+        br_graph_free(app->workers[i].graph);
+    for (unsigned i = 0; i < app->n_workers; i++)
+        br_loop_free(app->workers[i].loop);
+    br_free(app->workers);
+    br_shared_free(app->shared);
+    br_net_free(app->net);
+    if (sum)
+        last_words(sum);
+    br_metrics_free(sum);
+}
+
+static unsigned count_workers(const struct br_config *config)
+{
+    if (config->workers)
+        return config->workers < WORKERS_MAX ? config->workers : WORKERS_MAX;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores < WORKERS_MAX ? (unsigned)cores : WORKERS_MAX;
+}
+
+int br_service_run(const struct br_config *config, const struct br_service_options *options,
+                   struct br_err *err)
+{
+    struct app app = {.config = config, .options = options, .n_workers = count_workers(config)};
+    app.net = br_net_new();
+    app.shared = br_shared_new();
+    app.workers = br_calloc(app.n_workers, sizeof *app.workers);
+    int rc = app.net && app.shared && app.workers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (!app.workers)
+        app.n_workers = 0;
+    if (!rc)
+        rc = make_workers(&app, err);
+    if (!rc && config->telemetry.metrics_endpoint)
+        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), config->telemetry.metrics_endpoint,
+                              snapshot, &app, &app.telemetry, err);
+    if (!rc)
+        rc = br_loop_signals(app.workers[0].loop, on_signal, &app);
+    if (!rc)
+        rc = start_threads(&app, err);
+    if (!rc) {
+        br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
+        br_loop_run(app.workers[0].loop);
+    }
+    if (app.workers)
+        join_threads(&app);
+    free_all(&app, !rc);
+    return rc;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/telemetry.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "net/server.h"
+
+static const struct br_log log_telemetry = {"telemetry"};
+
+struct br_telemetry {
+    struct br_service service;
+    struct br_host *host;
+    struct br_server *server;
+    br_snapshot_fn *snapshot;
+    void *arg;
+    uint64_t started_ms;
+    struct br_list scrapes; /* of scrape */
+};
+
+/* A request that waits for its snapshot. */
+struct scrape {
+    struct br_list link;
+    struct br_telemetry *telemetry; /* NULL once it was freed */
+    struct br_request *request;     /* NULL once the client went away */
+};
+
+/* The process's own figures, under the Collector's names. */
+static void add_process(struct br_telemetry *t, struct br_metrics *m)
+{
+    struct timespec cpu;
+    unsigned long resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f) {
+        char line[128];
+        if (fgets(line, sizeof line, f)) {
+            char *at = strchr(line, ' ');
+            while (at && *++at >= '0' && *at <= '9')
+                resident = resident * 10 + (unsigned long)(*at - '0');
+        }
+        (void)fclose(f);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    *br_metric(m, BR_COUNTER, "otelcol_process_cpu_seconds", "") =
+        (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9;
+    *br_metric(m, BR_GAUGE, "otelcol_process_memory_rss", "") =
+        (double)resident * (double)sysconf(_SC_PAGESIZE);
+    *br_metric(m, BR_COUNTER, "otelcol_process_uptime", "") =
+        (double)(br_host_mono_ms(t->host) - t->started_ms) / 1000.0;
+}
+
+static void on_snapshot(struct br_metrics *sum, void *arg)
+{
+    struct scrape *s = arg;
+    br_list_remove(&s->link);
+    if (s->request && s->telemetry && sum) {
+        struct br_str text = {0};
+        add_process(s->telemetry, sum);
+        br_metrics_print(sum, &text);
+        if (text.failed || !text.data)
+            br_request_reply_text(s->request, 500, "out of memory\n");
+        else
+            br_request_reply(s->request,
+                             &(struct br_response){.status = 200,
+                                                   .content_type = "text/plain; version=0.0.4",
+                                                   .text = text.data,
+                                                   .text_len = text.len});
+        br_str_release(&text);
+    } else if (s->request && s->telemetry) {
+        br_request_reply_text(s->request, 500, "out of memory\n");
+    }
+    br_metrics_free(sum);
+    br_free(s);
+}
+
+static void begin(struct br_service *self, struct br_request *r)
+{
+    (void)self;
+    r->max_body = 0;
+    if (strcmp(r->path, "/metrics") != 0)
+        br_request_reply_text(r, 404, "see /metrics\n");
+    else if (strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0)
+        br_request_reply_text(r, 405, "GET only\n");
+}
+
+static void body(struct br_service *self, struct br_request *r)
+{
+    struct br_telemetry *t = br_container_of(self, struct br_telemetry, service);
+    struct scrape *s = br_calloc(1, sizeof *s);
+    if (r->body_error || !s) {
+        br_free(s);
+        br_request_reply_text(r, r->body_error ? 413 : 500, "no body is wanted\n");
+        return;
+    }
+    s->telemetry = t;
+    s->request = r;
+    r->user = s;
+    br_list_append(&t->scrapes, &s->link);
+    t->snapshot(t->arg, on_snapshot, s);
+}
+
+static void gone(struct br_service *self, struct br_request *r)
+{
+    (void)self;
+    struct scrape *s = r->user;
+    if (s)
+        s->request = NULL;
+}
+
+int br_telemetry_new(struct br_host *host, const char *endpoint, br_snapshot_fn *snapshot, void *arg,
+                     struct br_telemetry **ret, struct br_err *err)
+{
+    struct br_telemetry *t = br_calloc(1, sizeof *t);
+    if (!t)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    t->service = (struct br_service){begin, body, gone};
+    t->host = host;
+    t->snapshot = snapshot;
+    t->arg = arg;
+    t->started_ms = br_host_mono_ms(host);
+    br_list_init(&t->scrapes);
+    struct br_server_config config = {.name = "telemetry metrics",
+                                      .what = "metrics",
+                                      .endpoint = endpoint,
+                                      .idle_timeout_ms = 120000,
+                                      .log = &log_telemetry};
+    int rc = host->ops->serve(host, &config, &t->service, &t->server, err);
+    if (rc) {
+        br_err_prefix(err, "service::telemetry::metrics: ");
+        br_free(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+void br_telemetry_free(struct br_telemetry *t)
+{
+    if (!t)
+        return;
+    for (struct br_list *l = t->scrapes.next; l != &t->scrapes; l = l->next)
+        br_container_of(l, struct scrape, link)->telemetry = NULL;
+    br_list_remove(&t->scrapes);
+    br_server_free(t->server);
+    br_free(t);
+}

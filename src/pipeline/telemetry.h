@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The endpoint that shows the service's own metrics: GET /metrics, Prometheus text. */
+#pragma once
+
+#include "pipeline/host.h"
+
+struct br_telemetry;
+
+/* Asks for the sum of all workers' metrics; `done` is called later, once, in the first worker's
+ * thread, with metrics that it owns (NULL without memory). */
+typedef void br_snapshot_fn(void *arg, void (*done)(struct br_metrics *sum, void *done_arg),
+                            void *done_arg);
+
+/* Serves on `endpoint`. `snapshot(arg, ...)` is called for each scrape. Returns 0 or a negative code
+ * with a sentence. */
+int br_telemetry_new(struct br_host *host, const char *endpoint, br_snapshot_fn *snapshot, void *arg,
+                     struct br_telemetry **ret, struct br_err *err);
+void br_telemetry_free(struct br_telemetry *t);
