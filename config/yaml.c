@@ -321,7 +321,8 @@ static int copy_tree(struct builder *b, const struct br_yaml *from, size_t depth
     int rc = count_node(b, at);
     if (rc)
         return rc;
-    if (depth > BR_YAML_DEPTH_MAX)
+    bool opens = from->type == BR_YAML_SEQ || from->type == BR_YAML_MAP;
+    if (opens && depth >= BR_YAML_DEPTH_MAX)
         return too_deep(b, at);
     struct br_yaml *copy = br_yaml_new(b->arena, from->type, from);
     if (!copy)
