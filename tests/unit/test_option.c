@@ -56,8 +56,8 @@ static void test_defaults(void **state)
 {
     (void)state;
     struct fake_processor_config c;
-    const char *const nothing[] = {"", "{}", "timeout:\nsize: ~\nratio:\nstrict:\nmode:\ninclude:\n"
-                                             "rules:\nlimits:\n"};
+    const char *const nothing[] = {
+        "", "{}", "timeout:\nsize: ~\nratio:\nstrict:\nmode:\ninclude:\nrules:\nlimits:\n"};
     for (size_t i = 0; i < BR_COUNT(nothing); i++) {
         struct fixture f = read_into(fake_processor_options, nothing[i], &c, sizeof c);
         assert_int_equal(f.rc, 0);
@@ -115,8 +115,7 @@ static void test_present(void **state)
 {
     (void)state;
     struct fake_receiver_config c;
-    struct fixture f = read_into(fake_receiver_options,
-                                 "protocols:\n  grpc:\n", &c, sizeof c);
+    struct fixture f = read_into(fake_receiver_options, "protocols:\n  grpc:\n", &c, sizeof c);
     assert_int_equal(f.rc, 0);
     assert_non_null(c.protocols.grpc);
     assert_string_equal(c.protocols.grpc->endpoint, "localhost:4317");
@@ -129,9 +128,9 @@ static void test_secrets(void **state)
 {
     (void)state;
     struct fake_exporter_config c;
-    struct fixture f = read_into(fake_exporter_options,
-                                 "endpoint: a:1\ntoken: t\nheaders: {X-A: v, b: , c: 5}\n", &c,
-                                 sizeof c);
+    struct fixture f =
+        read_into(fake_exporter_options, "endpoint: a:1\ntoken: t\nheaders: {X-A: v, b: , c: 5}\n",
+                  &c, sizeof c);
     assert_int_equal(f.rc, 0);
     assert_string_equal(c.token.text, "t");
     assert_int_equal(c.headers.n, 3);
@@ -155,8 +154,11 @@ static void test_secrets_stay(void **state)
 {
     (void)state;
     struct fake_exporter_config c;
-    const char *const wrong[] = {"token: [hush]", "token: {hush: hush}", "headers: hush",
-                                 "headers: {a: [hush]}", "headers: [hush]",
+    const char *const wrong[] = {"token: [hush]",
+                                 "token: {hush: hush}",
+                                 "headers: hush",
+                                 "headers: {a: [hush]}",
+                                 "headers: [hush]",
                                  "headers: [{name: a, valu: hush}]",
                                  "headers: [{name: a, value: {b: hush}}]"};
     for (size_t i = 0; i < BR_COUNT(wrong); i++) {
@@ -182,18 +184,49 @@ static bool takes(const char *row)
 static void test_numbers(void **state)
 {
     (void)state;
-    static const char *const good[] = {
-        "size: 0", "size: -1", "size: +7", "size: 0xff", "size: 0XFF",
-        "size: 9223372036854775807", "size: -9223372036854775808", "ratio: 1", "ratio: .5",
-        "ratio: 1e3", "ratio: -1.5E-3", "limits: {streams: 0}", "limits: {streams: 4294967295}",
-        "limits: {ratio: 0}", "limits: {ratio: 1.0}"};
-    static const char *const bad[] = {
-        "size: 010", "size: 1.0", "size: 1e3", "size: 0x", "size: 0xg", "size: 1_000", "size: +",
-        "size: 9223372036854775808", "size: -9223372036854775809", "size: 18446744073709551616",
-        "size: '5'", "size: !!str 5", "size: true", "size: []", "ratio: .inf", "ratio: nan",
-        "ratio: inf", "ratio: 0x10", "ratio: 1e999", "ratio: 1.2.3", "ratio: e", "strict: 1",
-        "strict: on", "strict: 'true'", "limits: {streams: -1}", "limits: {streams: 4294967296}",
-        "limits: {ratio: -0.1}", "limits: {ratio: 1.1}"};
+    static const char *const good[] = {"size: 0",
+                                       "size: -1",
+                                       "size: +7",
+                                       "size: 0xff",
+                                       "size: 0XFF",
+                                       "size: 9223372036854775807",
+                                       "size: -9223372036854775808",
+                                       "ratio: 1",
+                                       "ratio: .5",
+                                       "ratio: 1e3",
+                                       "ratio: -1.5E-3",
+                                       "limits: {streams: 0}",
+                                       "limits: {streams: 4294967295}",
+                                       "limits: {ratio: 0}",
+                                       "limits: {ratio: 1.0}"};
+    static const char *const bad[] = {"size: 010",
+                                      "size: 1.0",
+                                      "size: 1e3",
+                                      "size: 0x",
+                                      "size: 0xg",
+                                      "size: 1_000",
+                                      "size: +",
+                                      "size: 9223372036854775808",
+                                      "size: -9223372036854775809",
+                                      "size: 18446744073709551616",
+                                      "size: '5'",
+                                      "size: !!str 5",
+                                      "size: true",
+                                      "size: []",
+                                      "ratio: .inf",
+                                      "ratio: nan",
+                                      "ratio: inf",
+                                      "ratio: 0x10",
+                                      "ratio: 1e999",
+                                      "ratio: 1.2.3",
+                                      "ratio: e",
+                                      "strict: 1",
+                                      "strict: on",
+                                      "strict: 'true'",
+                                      "limits: {streams: -1}",
+                                      "limits: {streams: 4294967296}",
+                                      "limits: {ratio: -0.1}",
+                                      "limits: {ratio: 1.1}"};
     for (size_t i = 0; i < BR_COUNT(good); i++)
         if (!takes(good[i]))
             fail_msg("%s", good[i]);
@@ -209,21 +242,60 @@ static void test_duration(void **state)
         const char *text;
         uint64_t ns;
     } good[] = {
-        {"0", 0}, {"0s", 0}, {"-0", 0}, {"-0s", 0}, {"+5s", 5000000000}, {"300ms", 300000000},
-        {"1.5s", 1500000000}, {"1h5m", 3900000000000}, {"1h30m10s", 5410000000000},
-        {"1m1s1ms1us1ns", 61001001001}, {"5.s", 5000000000}, {".5s", 500000000}, {"1ns", 1},
-        {"12\xc2\xb5s", 12000}, {"12\xce\xbcs", 12000}, {"0.1ns", 0}, {"1.9ns", 1},
-        {"0.3333333333333333333h", 1200000000000 - 1}, {"1h1h", 7200000000000},
-        {"0.100000000000000000000h", 360000000000}, {"52763797000ns", 52763797000},
-        {"9223372036854775807ns", 9223372036854775807}, {"9223372036.854775807s",
-                                                         9223372036854775807},
-        {"0.000000001s", 1}, {"0.9s", 900000000}, {"2562047h47m16.854775807s",
-                                                   9223372036854775807},
+        {"0", 0},
+        {"0s", 0},
+        {"-0", 0},
+        {"-0s", 0},
+        {"+5s", 5000000000},
+        {"300ms", 300000000},
+        {"1.5s", 1500000000},
+        {"1h5m", 3900000000000},
+        {"1h30m10s", 5410000000000},
+        {"1m1s1ms1us1ns", 61001001001},
+        {"5.s", 5000000000},
+        {".5s", 500000000},
+        {"1ns", 1},
+        {"12\xc2\xb5s", 12000},
+        {"12\xce\xbcs", 12000},
+        {"0.1ns", 0},
+        {"1.9ns", 1},
+        {"0.3333333333333333333h", 1200000000000 - 1},
+        {"1h1h", 7200000000000},
+        {"0.100000000000000000000h", 360000000000},
+        {"52763797000ns", 52763797000},
+        {"9223372036854775807ns", 9223372036854775807},
+        {"9223372036.854775807s", 9223372036854775807},
+        {"0.000000001s", 1},
+        {"0.9s", 900000000},
+        {"2562047h47m16.854775807s", 9223372036854775807},
     };
-    static const char *const bad[] = {
-        "", "5", "-", "+", "s", ".", "-.", ".s", "+.s", "1d", "1 s", " 1s", "1s ", "5S", "1e3s",
-        "-1s", "-1ns", "1s-1s", "0x1s", "1..5s", "9223372036854775808ns", "3000000h",
-        "9223372036854775807ns1ns", "18446744073709551616ns", "00", "1h5", "ns"};
+    static const char *const bad[] = {"",
+                                      "5",
+                                      "-",
+                                      "+",
+                                      "s",
+                                      ".",
+                                      "-.",
+                                      ".s",
+                                      "+.s",
+                                      "1d",
+                                      "1 s",
+                                      " 1s",
+                                      "1s ",
+                                      "5S",
+                                      "1e3s",
+                                      "-1s",
+                                      "-1ns",
+                                      "1s-1s",
+                                      "0x1s",
+                                      "1..5s",
+                                      "9223372036854775808ns",
+                                      "3000000h",
+                                      "9223372036854775807ns1ns",
+                                      "18446744073709551616ns",
+                                      "00",
+                                      "1h5",
+                                      "ns"};
     uint64_t ns = 77;
     for (size_t i = 0; i < BR_COUNT(good); i++) {
         if (!br_duration_parse(good[i].text, &ns) || ns != good[i].ns)
@@ -243,14 +315,17 @@ static void test_endpoint(void **state)
         const char *text, *host;
         unsigned port;
     } good[] = {
-        {"localhost:4317", "localhost", 4317}, {"[::1]:80", "::1", 80}, {":0", "", 0},
-        {"0.0.0.0:65535", "0.0.0.0", 65535},   {"a-b.c_d:1", "a-b.c_d", 1},
+        {"localhost:4317", "localhost", 4317},
+        {"[::1]:80", "::1", 80},
+        {":0", "", 0},
+        {"0.0.0.0:65535", "0.0.0.0", 65535},
+        {"a-b.c_d:1", "a-b.c_d", 1},
         {"[fe80::1%eth0]:5", "fe80::1%eth0", 5},
     };
-    static const char *const bad[] = {
-        "", "localhost", "localhost:", "a:65536", "a:-1", "a:+1", "a:1x", "a: 1", "a:000001",
-        "::1", "::1:80", "[::1]", "[::1]80", "[::1:80", "::1]:80", "[]:80", "http://a:80", "a b:1",
-        "[a[b]:1", "]:1"};
+    static const char *const bad[] = {"",       "localhost",   "localhost:", "a:65536",  "a:-1",
+                                      "a:+1",   "a:1x",        "a: 1",       "a:000001", "::1",
+                                      "::1:80", "[::1]",       "[::1]80",    "[::1:80",  "::1]:80",
+                                      "[]:80",  "http://a:80", "a b:1",      "[a[b]:1",  "]:1"};
     char host[256] = "untouched";
     unsigned port = 9;
     for (size_t i = 0; i < BR_COUNT(bad); i++)
@@ -276,10 +351,10 @@ static void test_endpoint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_present),  cmocka_unit_test(test_secrets),
+        cmocka_unit_test(test_defaults),     cmocka_unit_test(test_values),
+        cmocka_unit_test(test_present),      cmocka_unit_test(test_secrets),
         cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_duration), cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_duration),     cmocka_unit_test(test_endpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

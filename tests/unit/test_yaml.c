@@ -346,10 +346,10 @@ static void test_corpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),  cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_nulls),   cmocka_unit_test(test_aliases),
+        cmocka_unit_test(test_places),     cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_nulls),      cmocka_unit_test(test_aliases),
         cmocka_unit_test(test_merge_keys), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_depth),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_depth),      cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_errs_bound), cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
