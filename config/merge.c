@@ -102,7 +102,8 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
     const char *starts_at[BR_YAML_DEPTH_MAX + 1];
     char shown[BR_SHOWN_SIZE];
     size_t n = 0, skip = strlen(separator);
-    for (const char *p = path; p && n < BR_YAML_DEPTH_MAX;) {
+    const char *p = path;
+    while (p && n < BR_YAML_DEPTH_MAX) {
         starts_at[n++] = p;
         p = strstr(p, separator);
         p = p ? p + skip : NULL;
@@ -111,6 +112,9 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
             return br_errs_add(m->errs, at, NULL, "a name is missing in %s: write a%sb%sc",
                                br_text_show(path, shown), separator, separator);
     }
+    if (p)
+        return br_errs_add(m->errs, at, NULL, "more than %d names in %s", BR_YAML_DEPTH_MAX,
+                           br_text_show(path, shown));
     struct br_yaml *tree = value;
     for (size_t i = n; i > 0; i--) {
         size_t len = (size_t)(starts_at[i] - starts_at[i - 1]) - skip;

@@ -127,6 +127,25 @@ static void test_merge(void **state)
     done(&f);
 }
 
+/* A path may have as many names as maps may be nested. */
+static void test_set_depth(void **state)
+{
+    (void)state;
+    char set[300] = "";
+    for (int i = 0; i < 100; i++)
+        memcpy(set + 2 * i, "a.", 2);
+    memcpy(set + 199, "=1", 2);
+    const char *const sets[] = {set};
+    struct fixture f = merge(NULL, 0, sets, 1);
+    assert_int_equal(f.rc, 0);
+    done(&f);
+    memcpy(set + 199, ".a=1", 4);
+    f = merge(NULL, 0, sets, 1);
+    assert_int_equal(f.rc, BR_EINVAL);
+    assert_non_null(strstr(f.errs.errors[0].text, "more than 100 names"));
+    done(&f);
+}
+
 static void test_sources(void **state)
 {
     (void)state;
@@ -587,11 +606,17 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_expand_types), cmocka_unit_test(test_expand_text),
-        cmocka_unit_test(test_expand_files), cmocka_unit_test(test_expand_refused),
-        cmocka_unit_test(test_load),         cmocka_unit_test(test_service),
-        cmocka_unit_test(test_print),        cmocka_unit_test(test_print_round_trip),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_set_depth),
+        cmocka_unit_test(test_expand_types),
+        cmocka_unit_test(test_expand_text),
+        cmocka_unit_test(test_expand_files),
+        cmocka_unit_test(test_expand_refused),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_service),
+        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_print_round_trip),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
