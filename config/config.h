@@ -48,7 +48,7 @@ struct br_config {
 struct br_config_sources {
     const char *const *uris; /* --config: paths, file:, env:, yaml: */
     size_t n_uris;
-    const char *const *sets; /* --set a.b.c=value; `::` works as a separator too */
+    const char *const *sets; /* --set a.b.c=value, or a::b::c=value, where dots are part of names */
     size_t n_sets;
     const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
     void *arg;

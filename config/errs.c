@@ -16,8 +16,8 @@ static struct br_err *next_slot(struct br_err **list, size_t *n)
     return *list ? &(*list)[(*n)++] : NULL;
 }
 
-static void fill(struct br_err *err, const struct br_yaml *node, const char *path, const char *fmt,
-                 va_list ap)
+__attribute__((format(printf, 4, 0))) static void
+fill(struct br_err *err, const struct br_yaml *node, const char *path, const char *fmt, va_list ap)
 {
     err->code = BR_EINVAL;
     if (node) {
@@ -31,8 +31,8 @@ static void fill(struct br_err *err, const struct br_yaml *node, const char *pat
     (void)vsnprintf(err->text, sizeof err->text, fmt, ap);
 }
 
-int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path,
-                const char *fmt, ...)
+int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt,
+                ...)
 {
     struct br_err *err = next_slot(&errs->errors, &errs->n_errors);
     if (!err) {
@@ -56,6 +56,13 @@ void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *
     va_start(ap, fmt);
     fill(err, node, path, fmt, ap);
     va_end(ap);
+}
+
+bool br_errs_full(struct br_errs *errs)
+{
+    bool full = errs->n_errors == BR_ERRS_MAX;
+    errs->more = errs->more || full;
+    return full;
 }
 
 int br_errs_no_memory(struct br_errs *errs)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ${...} and $$ in values, as the Collector's confmap reads them: the innermost reference first, what
- * a reference brings is looked through again, and a value that is nothing but one reference takes the
- * type of what it brings. Depth, count and bytes are bounded because a file may name itself.
+ * ${...} and $$ in values, as the Collector's confmap reads them: the innermost reference first,
+ * what a reference brings is looked through again, and a value that is nothing but one reference
+ * takes the type of what it brings. Depth, count and bytes are bounded because a file may name
+ * itself.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -166,8 +167,8 @@ static int bring(struct expand *x, const struct br_yaml *at, const char *text, s
                  unsigned nested, struct brought *ret)
 {
     if (nested >= NESTED_MAX)
-        return br_errs_add(x->errs, at, NULL, "${...} is nested over %d levels; does it name itself?",
-                           NESTED_MAX);
+        return br_errs_add(x->errs, at, NULL,
+                           "${...} is nested over %d levels; does it name itself?", NESTED_MAX);
     if (++x->n_references > REFERENCES_MAX)
         return br_errs_add(x->errs, at, NULL, "more than %d ${...} in all", REFERENCES_MAX);
     struct br_str ref = {.max = BR_YAML_SIZE_MAX};
@@ -350,7 +351,8 @@ static int expand_node(struct expand *x, struct br_yaml **node, unsigned level, 
     if (n->type == BR_YAML_SCALAR)
         return expand_scalar(x, node, level, nested);
     if (n->n && level == BR_YAML_DEPTH_MAX) {
-        br_errs_add(x->errs, n, NULL, "maps and lists are nested over %d levels", BR_YAML_DEPTH_MAX);
+        br_errs_add(x->errs, n, NULL, "maps and lists are nested over %d levels",
+                    BR_YAML_DEPTH_MAX);
         return BR_ETOOBIG;
     }
     int worst = 0;

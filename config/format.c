@@ -19,14 +19,9 @@ static bool unit_ns(const char *text, size_t len, uint64_t *ret)
         const char *name;
         uint64_t ns;
     } units[] = {
-        {"ns", 1},
-        {"us", 1000},
-        {"\xc2\xb5s", 1000}, /* U+00B5 */
-        {"\xce\xbcs", 1000}, /* U+03BC */
-        {"ms", 1000000},
-        {"s", 1000000000},
-        {"m", 60000000000},
-        {"h", 3600000000000},
+        {"ns", 1},           {"us", 1000},      {"\xc2\xb5s", 1000}, /* U+00B5 */
+        {"\xce\xbcs", 1000},                                         /* U+03BC */
+        {"ms", 1000000},     {"s", 1000000000}, {"m", 60000000000},  {"h", 3600000000000},
     };
     for (size_t i = 0; i < BR_COUNT(units); i++) {
         if (strlen(units[i].name) == len && memcmp(units[i].name, text, len) == 0) {

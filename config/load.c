@@ -26,8 +26,10 @@ struct lists {
 };
 
 #define SECTION(key, which, text)                                                                  \
-    {.name = (key), .kind = BR_OPT_VALUE, .offset = offsetof(struct top, sections[which]),         \
-     .help = (text)}
+    {                                                                                              \
+        .name = (key), .kind = BR_OPT_VALUE, .offset = offsetof(struct top, sections[which]),      \
+        .help = (text)                                                                             \
+    }
 
 static const struct br_option top_options[] = {
     SECTION("receivers", BR_RECEIVER, "where data comes in"),
@@ -144,7 +146,8 @@ static struct br_instance *find_instance(const struct loader *l, enum br_kind ki
     return NULL;
 }
 
-/* The nearest name out of the registry, or NULL; `*ret_any` tells whether it has that kind at all. */
+/* The nearest name out of the registry, or NULL; `*ret_any` tells whether it has that kind at all.
+ */
 static const char *nearest_component(const struct loader *l, enum br_kind kind, const char *type,
                                      bool *ret_any)
 {
@@ -166,16 +169,18 @@ static void refuse_type(struct loader *l, const struct slot *slot, const char *p
 {
     char shown[BR_SHOWN_SIZE];
     bool any;
+    if (br_errs_full(l->errs))
+        return;
     const char *kind = br_kind_name(slot->kind);
     const char *nearest = nearest_component(l, slot->kind, type, &any);
     br_text_show(type, shown);
     if (nearest)
-        br_errs_add(l->errs, slot->key, path, 
-                    "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind, shown,
-                    nearest);
-    else if (any)
         br_errs_add(l->errs, slot->key, path,
-                    "unknown %s %s; \"braid components\" lists all", kind, shown);
+                    "unknown %s %s; did you mean \"%s\"? \"braid components\" lists all", kind,
+                    shown, nearest);
+    else if (any)
+        br_errs_add(l->errs, slot->key, path, "unknown %s %s; \"braid components\" lists all", kind,
+                    shown);
     else
         br_errs_add(l->errs, slot->key, path, "unknown %s %s; Braid has no %s", kind, shown,
                     br_kind_section(slot->kind));
@@ -209,7 +214,8 @@ static void load_instance(struct loader *l, enum br_kind kind, const struct br_y
     char shown[BR_SHOWN_SIZE];
     const struct br_instance *same = find_instance(l, kind, id.whole);
     if (same) {
-        br_errs_add(l->errs, key, section, "the id %s is here a second time; the first is at line %d",
+        br_errs_add(l->errs, key, section,
+                    "the id %s is here a second time; the first is at line %d",
                     br_text_show(id.whole, shown), l->slots[same - l->config->instances].key->line);
         return;
     }
@@ -261,6 +267,8 @@ static void refuse_reference(struct loader *l, const struct br_yaml *node, const
                              enum br_kind kind, const char *id)
 {
     size_t n = 0;
+    if (br_errs_full(l->errs))
+        return;
     const char **names = keep(l, br_arena_calloc(l->arena, l->config->n_instances, sizeof *names));
     if (!names)
         return;
@@ -342,15 +350,14 @@ static void load_list(struct loader *l, const struct br_yaml *list, const char *
 }
 
 static void load_pipeline_list(struct loader *l, const struct br_yaml *key,
-                               const struct br_yaml *list, enum br_kind kind,
-                               struct br_pipeline *p, struct br_instance ***ret, size_t *ret_n)
+                               const struct br_yaml *list, enum br_kind kind, struct br_pipeline *p,
+                               struct br_instance ***ret, size_t *ret_n)
 {
-    const char *path = keep(l, br_arena_printf(l->arena, "service::pipelines::%s::%s", p->id,
-                                               br_kind_section(kind)));
+    const char *path = keep(
+        l, br_arena_printf(l->arena, "service::pipelines::%s::%s", p->id, br_kind_section(kind)));
     if (!path)
         return;
-    bool empty = !list || list->type == BR_YAML_NULL ||
-                 (list->type == BR_YAML_SEQ && list->n == 0);
+    bool empty = !list || list->type == BR_YAML_NULL || (list->type == BR_YAML_SEQ && list->n == 0);
     if (empty && kind != BR_PROCESSOR)
         br_errs_add(l->errs, list ? list : key, path, "a pipeline needs at least one %s",
                     br_kind_name(kind));
@@ -372,10 +379,11 @@ static bool parse_signal(struct loader *l, const struct br_yaml *key, const char
     br_text_show(type, shown);
     const char *nearest = br_str_nearest(type, names, BR_COUNT(names));
     if (strcmp(type, "metrics") == 0 || strcmp(type, "logs") == 0)
-        br_errs_add(l->errs, key, path,
-                    "Braid carries traces and profiles; a %s pipeline has no place in it: remove it "
-                    "or keep it in a Collector",
-                    type);
+        br_errs_add(
+            l->errs, key, path,
+            "Braid carries traces and profiles; a %s pipeline has no place in it: remove it "
+            "or keep it in a Collector",
+            type);
     else if (nearest)
         br_errs_add(l->errs, key, path, "unknown signal %s; did you mean \"%s\"?", shown, nearest);
     else
@@ -408,12 +416,10 @@ static void load_pipeline(struct loader *l, const struct br_yaml *key, const str
     int rc = br_options_read(lists_options, node, path, &lists, l->arena, l->errs);
     note(l, rc);
     if (rc == 0 || node->type == BR_YAML_MAP) {
-        load_pipeline_list(l, key, lists.receivers, BR_RECEIVER, p, &p->receivers,
-                           &p->n_receivers);
+        load_pipeline_list(l, key, lists.receivers, BR_RECEIVER, p, &p->receivers, &p->n_receivers);
         load_pipeline_list(l, key, lists.processors, BR_PROCESSOR, p, &p->processors,
                            &p->n_processors);
-        load_pipeline_list(l, key, lists.exporters, BR_EXPORTER, p, &p->exporters,
-                           &p->n_exporters);
+        load_pipeline_list(l, key, lists.exporters, BR_EXPORTER, p, &p->exporters, &p->n_exporters);
     }
 }
 
@@ -467,8 +473,7 @@ static void warn_unused(struct loader *l)
         br_errs_warn(l->errs, l->slots[i].key,
                      br_path_join(path, br_kind_section(l->slots[i].kind), instance->id),
                      "is defined and never used; %s",
-                     extension ? "service::extensions does not name it"
-                               : "no pipeline names it");
+                     extension ? "service::extensions does not name it" : "no pipeline names it");
     }
 }
 
@@ -510,7 +515,7 @@ static int sort_errors(const struct br_config_sources *sources, struct br_arena 
         const char *uri = sources->uris[n];
         files[n] = strncmp(uri, "file:", 5) == 0 ? uri + 5 : uri;
         if (strncmp(uri, "yaml:", 5) == 0)
-            files[n] = "yaml:";
+            files[n] = "yaml";
     }
     files[n++] = "--set";
     br_errs_sort(errs, files, n);

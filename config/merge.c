@@ -102,7 +102,8 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
     const char *starts_at[BR_YAML_DEPTH_MAX + 1];
     char shown[BR_SHOWN_SIZE];
     size_t n = 0, skip = strlen(separator);
-    for (const char *p = path; p && n < BR_YAML_DEPTH_MAX;) {
+    const char *p = path;
+    while (p && n < BR_YAML_DEPTH_MAX) {
         starts_at[n++] = p;
         p = strstr(p, separator);
         p = p ? p + skip : NULL;
@@ -111,6 +112,9 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
             return br_errs_add(m->errs, at, NULL, "a name is missing in %s: write a%sb%sc",
                                br_text_show(path, shown), separator, separator);
     }
+    if (p)
+        return br_errs_add(m->errs, at, NULL, "more than %d names in %s", BR_YAML_DEPTH_MAX,
+                           br_text_show(path, shown));
     struct br_yaml *tree = value;
     for (size_t i = n; i > 0; i--) {
         size_t len = (size_t)(starts_at[i] - starts_at[i - 1]) - skip;
@@ -123,7 +127,6 @@ static int merge_path(struct merge *m, const struct br_yaml *at, const char *pat
 
 static int merge_tree(struct merge *m, const struct br_yaml *tree)
 {
-    char shown[BR_SHOWN_SIZE];
     if (!m->tree->file)
         *m->tree = (struct br_yaml){
             .type = BR_YAML_MAP, .file = tree->file, .line = tree->line, .col = tree->col};
@@ -132,7 +135,7 @@ static int merge_tree(struct merge *m, const struct br_yaml *tree)
     if (tree->type != BR_YAML_MAP)
         return br_errs_add(m->errs, tree, NULL,
                            "a configuration is a map with receivers, exporters and service, not %s",
-                           tree->type == BR_YAML_SEQ ? "a list" : br_yaml_show(tree, shown));
+                           tree->type == BR_YAML_SEQ ? "a list" : "text");
     for (size_t i = 0; i < tree->n; i++) {
         const struct br_yaml *key = tree->keys[i];
         int rc = merge_path(m, key, key->text, "::", tree->items[i]);
@@ -191,10 +194,11 @@ static int merge_uri(struct merge *m, const char *uri)
     if (starts(uri, "env:"))
         return merge_env(m, uri);
     if (starts(uri, "yaml:"))
-        return merge_text(m, uri + strlen("yaml:"), strlen(uri + strlen("yaml:")), "yaml:");
+        return merge_text(m, uri + strlen("yaml:"), strlen(uri + strlen("yaml:")), "yaml");
     if (starts(uri, "http:") || starts(uri, "https:"))
-        return br_errs_add(m->errs, &at, NULL,
-                           "a configuration comes from a file, env: or yaml:, not over the network");
+        return br_errs_add(
+            m->errs, &at, NULL,
+            "a configuration comes from a file, env: or yaml:, not over the network");
     return merge_file(m, uri);
 }
 

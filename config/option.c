@@ -42,7 +42,8 @@ static int refuse_secret(struct reader *r, const struct br_yaml *node, const cha
                        node->type == BR_YAML_MAP ? "a map" : "a list");
 }
 
-/* Numbers and booleans are written without quotes; what came from ${...} has no quotes of its own. */
+/* Numbers and booleans are written without quotes; what came from ${...} has no quotes of its own.
+ */
 static bool is_plain(const struct br_yaml *node)
 {
     return node->type == BR_YAML_SCALAR && (!node->quoted || node->expanded);
@@ -52,8 +53,7 @@ static int refuse_plain(struct reader *r, const struct br_yaml *node, const char
                         const char *wanted)
 {
     char shown[BR_SHOWN_SIZE];
-    if (node->type == BR_YAML_SCALAR && !is_plain(node) &&
-        br_yaml_look(node->text) != BR_LOOK_TEXT)
+    if (node->type == BR_YAML_SCALAR && !is_plain(node) && br_yaml_look(node->text) != BR_LOOK_TEXT)
         return br_errs_add(r->errs, node, path, "must be %s, got the text %s; remove the quotes",
                            wanted, br_yaml_show(node, shown));
     return refuse(r, node, path, wanted);
@@ -154,7 +154,8 @@ static int read_duration(struct reader *r, const struct br_yaml *node, const cha
 {
     if (node->type == BR_YAML_SCALAR && br_duration_parse(node->text, out))
         return 0;
-    return refuse(r, node, path, "a duration with its unit, such as \"200ms\", \"5s\" or \"1h30m\"");
+    return refuse(r, node, path,
+                  "a duration with its unit, such as \"200ms\", \"5s\" or \"1h30m\"");
 }
 
 static int read_string(struct reader *r, const struct br_yaml *node, const char *path,
@@ -192,8 +193,8 @@ static int read_enum(struct reader *r, const struct br_option *o, const struct b
         return 0;
     }
     char buffer[320];
-    struct br_str wanted = {.data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1,
-                            .fixed = true};
+    struct br_str wanted = {
+        .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
     br_str_puts(&wanted, o->choices[1] ? "one of " : "");
     for (int i = 0; o->choices[i]; i++)
         br_str_printf(&wanted, "%s%s", i ? ", " : "", o->choices[i]);
@@ -252,9 +253,9 @@ static int read_headers(struct reader *r, const struct br_yaml *node, const char
             rc = worse(rc, read_header_pair(r, node->items[i], at, &h));
         } else {
             h.names[h.n] = node->keys[i]->text;
-            rc = worse(rc, read_secret(r, node->items[i],
-                                       br_path_join(at, path, node->keys[i]->text),
-                                       &h.values[h.n++]));
+            rc = worse(rc,
+                       read_secret(r, node->items[i], br_path_join(at, path, node->keys[i]->text),
+                                   &h.values[h.n++]));
         }
     }
     *out = h;
@@ -284,8 +285,7 @@ static int read_list(struct reader *r, const struct br_option *o, const struct b
         const char *at = br_arena_printf(r->arena, "%s[%zu]", path, i);
         if (!at)
             return br_errs_no_memory(r->errs);
-        rc = worse(rc, read_table(r, o->sub, node->items[i], node->items[i], at,
-                                  v + i * o->size));
+        rc = worse(rc, read_table(r, o->sub, node->items[i], node->items[i], at, v + i * o->size));
     }
     *out = (struct br_structs){v, node->n};
     return rc;
@@ -345,8 +345,10 @@ static int read_value(struct reader *r, const struct br_option *o, const struct 
 static void set_default(const struct br_option *o, void *field)
 {
     static const size_t sizes[] = {
-        [BR_OPT_STRINGS] = sizeof(struct br_strings), [BR_OPT_HEADERS] = sizeof(struct br_headers),
-        [BR_OPT_LIST] = sizeof(struct br_structs),    [BR_OPT_PRESENT] = sizeof(void *),
+        [BR_OPT_STRINGS] = sizeof(struct br_strings),
+        [BR_OPT_HEADERS] = sizeof(struct br_headers),
+        [BR_OPT_LIST] = sizeof(struct br_structs),
+        [BR_OPT_PRESENT] = sizeof(void *),
         [BR_OPT_VALUE] = sizeof(void *),
     };
     uint64_t ns = 0;
@@ -407,8 +409,8 @@ static int check_spellings(struct reader *r, const struct br_option *o, const st
                        o->alias);
 }
 
-static int check_required(struct reader *r, const struct br_option *o,
-                          const struct br_yaml *at, const struct br_yaml *value, const char *path)
+static int check_required(struct reader *r, const struct br_option *o, const struct br_yaml *at,
+                          const struct br_yaml *value, const char *path)
 {
     bool there = value && (value->type != BR_YAML_NULL || o->kind == BR_OPT_PRESENT);
     bool empty = there && value->type == BR_YAML_SCALAR && value->len == 0;
@@ -467,6 +469,8 @@ static int refuse_key(struct reader *r, const struct br_option *table, const str
 {
     const char *names[NAMES_MAX] = {NULL};
     size_t n = 0;
+    if (br_errs_full(r->errs))
+        return BR_EINVAL;
     for (const struct br_option *o = table; o && o->name && n + 2 <= NAMES_MAX; o++) {
         names[n++] = o->name;
         if (o->alias)
@@ -489,7 +493,8 @@ static int check_keys(struct reader *r, const struct br_option *table, const str
     for (size_t i = 0; i < node->n; i++) {
         const char *key = node->keys[i]->text;
         const struct br_option *o = table;
-        while (o && o->name && strcmp(o->name, key) != 0 && (!o->alias || strcmp(o->alias, key) != 0))
+        while (o && o->name && strcmp(o->name, key) != 0 &&
+               (!o->alias || strcmp(o->alias, key) != 0))
             o++;
         if (!o || !o->name)
             rc = refuse_key(r, table, node->keys[i], path);

@@ -40,14 +40,18 @@ const char *br_text_show(const char *text, char *out);
 /* Writes `path::name` (only `name` where `path` is empty), cut to the size of an error's path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 
+/* True when no further error fits (and then says so in `errs`), so that nobody looks for the words.
+ */
+bool br_errs_full(struct br_errs *errs);
+
 /* Adds the error that stands for BR_ENOMEM, and returns that. */
 int br_errs_no_memory(struct br_errs *errs);
 
 /* Puts errors and warnings in the order of their place: by `files`, then line and column. */
 void br_errs_sort(struct br_errs *errs, const char *const *files, size_t n_files);
 
-/* Reads a whole file of at most BR_YAML_SIZE_MAX bytes into the arena, terminated. `*ret_why` is the
- * reason on failure. Returns 0, BR_EIO, BR_ETOOBIG or BR_ENOMEM. */
+/* Reads a whole file of at most BR_YAML_SIZE_MAX bytes into the arena, terminated. `*ret_why` is
+ * the reason on failure. Returns 0, BR_EIO, BR_ETOOBIG or BR_ENOMEM. */
 int br_file_read(const char *path, struct br_arena *arena, const char **ret, size_t *ret_len,
                  const char **ret_why);
 
@@ -57,8 +61,8 @@ const char *br_sources_getenv(const struct br_config_sources *sources, const cha
 /* True for what can be an environment variable's name: letters, digits and _, no digit first. */
 bool br_env_name_valid(const char *name, size_t len);
 
-/* Replaces every ${...} and $$ in the values under `*node`. Returns 0, or a negative code with errors
- * in `errs`; the tree is then partly expanded. */
+/* Replaces every ${...} and $$ in the values under `*node`. Returns 0, or a negative code with
+ * errors in `errs`; the tree is then partly expanded. */
 int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *sources,
                    struct br_arena *arena, struct br_errs *errs);
 

@@ -6,7 +6,8 @@
 #include "base/str.h"
 #include "config/parts.h"
 
-#define SIMPLE_KEY_MAX 120 /* YAML's own limit is 1024 characters; longer keys take the "? " form */
+#define SIMPLE_KEY_MAX 120 /* YAML's own limit is 1024 characters; longer keys take the "? " form  \
+                            */
 
 /* What is known about the node that is printed. */
 enum view {
@@ -31,8 +32,8 @@ struct printer {
 
 static bool sounds_secret(const char *name)
 {
-    static const char *const words[] = {"password", "token", "secret", "authorization", "api_key",
-                                        "api-key", "apikey"};
+    static const char *const words[] = {"password", "token",   "secret", "authorization",
+                                        "api_key",  "api-key", "apikey"};
     for (size_t i = 0; i < BR_COUNT(words); i++)
         if (strcasestr(name, words[i]))
             return true;

@@ -181,10 +181,9 @@ static int read_log_level(const struct br_yaml *node, const char *level, enum br
     char shown[BR_SHOWN_SIZE];
     if (br_log_parse_level(level, ret))
         return 0;
-    return br_errs_add(errs, br_yaml_get(br_yaml_get(node, "logs"), "level"),
-                       "service::telemetry::logs::level",
-                       "must be one of error, warn, info, debug, trace, got %s",
-                       br_text_show(level, shown));
+    return br_errs_add(
+        errs, br_yaml_get(br_yaml_get(node, "logs"), "level"), "service::telemetry::logs::level",
+        "must be one of error, warn, info, debug, trace, got %s", br_text_show(level, shown));
 }
 
 int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,

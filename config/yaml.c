@@ -125,8 +125,9 @@ static int remember(struct builder *b, const yaml_char_t *name, struct br_yaml *
     struct anchor *a = br_arena_alloc(b->arena, sizeof *a);
     if (!a)
         return br_errs_no_memory(b->errs);
-    *a = (struct anchor){b->anchors, br_arena_strndup(b->arena, (const char *)name,
-                                                      strlen((const char *)name)), node};
+    *a = (struct anchor){b->anchors,
+                         br_arena_strndup(b->arena, (const char *)name, strlen((const char *)name)),
+                         node};
     if (!a->name)
         return br_errs_no_memory(b->errs);
     b->anchors = a;
@@ -270,8 +271,8 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
         return rc;
     if (memchr(text, '\0', len))
         return br_errs_add(b->errs, node, NULL, "text must not contain a NUL character");
-    bool is_key = b->depth && b->stack[b->depth - 1].node->type == BR_YAML_MAP &&
-                  !b->stack[b->depth - 1].key;
+    bool is_key =
+        b->depth && b->stack[b->depth - 1].node->type == BR_YAML_MAP && !b->stack[b->depth - 1].key;
     if (!quoted && !is_key && br_yaml_look(text) == BR_LOOK_NULL) {
         node->type = BR_YAML_NULL;
     } else {
@@ -321,7 +322,8 @@ static int copy_tree(struct builder *b, const struct br_yaml *from, size_t depth
     int rc = count_node(b, at);
     if (rc)
         return rc;
-    if (depth > BR_YAML_DEPTH_MAX)
+    bool opens = from->type == BR_YAML_SEQ || from->type == BR_YAML_MAP;
+    if (opens && depth >= BR_YAML_DEPTH_MAX)
         return too_deep(b, at);
     struct br_yaml *copy = br_yaml_new(b->arena, from->type, from);
     if (!copy)

@@ -21,8 +21,11 @@ const struct br_option fake_receiver_options[] = {
 };
 
 static const struct br_option rule_options[] = {
-    {.name = "match", .kind = BR_OPT_STRING, .required = true,
-     .offset = offsetof(struct fake_rule, match), .help = "what it is for"},
+    {.name = "match",
+     .kind = BR_OPT_STRING,
+     .required = true,
+     .offset = offsetof(struct fake_rule, match),
+     .help = "what it is for"},
     BR_BOOL(struct fake_rule, drop, false, "what it does"),
     BR_OPT_END,
 };
@@ -35,8 +38,12 @@ static const struct br_option limits_options[] = {
 
 const struct br_option fake_processor_options[] = {
     BR_DURATION(struct fake_processor_config, timeout, "200ms", "how long it waits"),
-    {.name = "size", .alias = "send_size", .kind = BR_OPT_INT, .def.i = 8192,
-     .offset = BR_OPT_FIELD(struct fake_processor_config, size, int64_t), .help = "how many"},
+    {.name = "size",
+     .alias = "send_size",
+     .kind = BR_OPT_INT,
+     .def.i = 8192,
+     .offset = BR_OPT_FIELD(struct fake_processor_config, size, int64_t),
+     .help = "how many"},
     BR_DOUBLE(struct fake_processor_config, ratio, 1, 0, 0, "any number"),
     BR_BOOL(struct fake_processor_config, strict, true, "or not"),
     BR_ENUM(struct fake_processor_config, mode, "keep", fake_modes, "what to do"),
@@ -49,7 +56,9 @@ const struct br_option fake_processor_options[] = {
 };
 
 const struct br_option fake_exporter_options[] = {
-    {.name = "endpoint", .kind = BR_OPT_STRING, .required = true,
+    {.name = "endpoint",
+     .kind = BR_OPT_STRING,
+     .required = true,
      .offset = BR_OPT_FIELD(struct fake_exporter_config, endpoint, const char *),
      .help = "where to send"},
     BR_SECRET(struct fake_exporter_config, token, "who sends"),
@@ -73,29 +82,47 @@ static int check_endpoint(void *config, const struct br_yaml *node, const char *
 }
 
 static const struct br_component receiver = {
-    .name = "fake", .alias = "fake_in", .kind = BR_RECEIVER, .signals = BR_BOTH_SIGNALS,
-    .options = fake_receiver_options, .config_size = sizeof(struct fake_receiver_config),
+    .name = "fake",
+    .alias = "fake_in",
+    .kind = BR_RECEIVER,
+    .signals = BR_BOTH_SIGNALS,
+    .options = fake_receiver_options,
+    .config_size = sizeof(struct fake_receiver_config),
 };
 static const struct br_component shape = {
-    .name = "shape", .kind = BR_PROCESSOR, .signals = BR_BOTH_SIGNALS,
-    .options = fake_processor_options, .config_size = sizeof(struct fake_processor_config),
+    .name = "shape",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .options = fake_processor_options,
+    .config_size = sizeof(struct fake_processor_config),
 };
 static const struct br_component sampler = {
-    .name = "sampler", .kind = BR_PROCESSOR, .signals = BR_SIGNAL_BIT(BR_TRACES),
-    .options = fake_processor_options, .config_size = sizeof(struct fake_processor_config),
+    .name = "sampler",
+    .kind = BR_PROCESSOR,
+    .signals = BR_SIGNAL_BIT(BR_TRACES),
+    .options = fake_processor_options,
+    .config_size = sizeof(struct fake_processor_config),
 };
 static const struct br_component sink = {
-    .name = "sink", .alias = "fake_sink", .kind = BR_EXPORTER, .signals = BR_BOTH_SIGNALS,
-    .options = fake_exporter_options, .config_size = sizeof(struct fake_exporter_config),
+    .name = "sink",
+    .alias = "fake_sink",
+    .kind = BR_EXPORTER,
+    .signals = BR_BOTH_SIGNALS,
+    .options = fake_exporter_options,
+    .config_size = sizeof(struct fake_exporter_config),
     .check = check_endpoint,
 };
 static const struct br_component flames = {
-    .name = "flames", .kind = BR_EXPORTER, .signals = BR_SIGNAL_BIT(BR_PROFILES),
+    .name = "flames",
+    .kind = BR_EXPORTER,
+    .signals = BR_SIGNAL_BIT(BR_PROFILES),
     .options = no_options,
 };
 static const struct br_component probe = {
-    .name = "probe", .kind = BR_EXTENSION, .options = no_options,
+    .name = "probe",
+    .kind = BR_EXTENSION,
+    .options = no_options,
 };
 
-const struct br_component *const fake_registry[] = {&receiver, &shape,  &sampler, &sink,
+const struct br_component *const fake_registry[] = {&receiver, &shape, &sampler, &sink,
                                                     &flames,   &probe, NULL};

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as a configuration: parse, merge, expand, load, and print what came out. Printing must
+ * load again, but for what is redacted. Links tests/support/fake_registry.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "config/config.h"
+#include "tests/support/fake_registry.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Neither the environment nor files of the machine decide what is found. */
+static const char *fuzz_getenv(const char *name, void *arg)
+{
+    (void)arg;
+    return strcmp(name, "X") == 0 ? "${Y}" : strcmp(name, "Y") == 0 ? "[1, {a: b}]" : NULL;
+}
+
+static void check_print(const struct br_yaml *tree)
+{
+    struct br_str out = {0};
+    struct br_arena arena = {0};
+    struct br_errs errs = {0};
+    struct br_yaml *again;
+    br_arena_init(&arena, 64u << 20);
+    if (br_config_print(tree, fake_registry, &out) == 0 && out.len < 1u << 20 &&
+        br_yaml_parse(out.data, out.len, "printed", &arena, &again, &errs) == BR_EINVAL)
+        abort();
+    br_errs_release(&errs);
+    br_arena_release(&arena);
+    br_str_release(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (memmem(data, size, "file:", 5))
+        return 0;
+    struct br_arena arena = {0};
+    struct br_errs errs = {0};
+    struct br_yaml *tree = NULL;
+    br_arena_init(&arena, 64u << 20);
+    (void)br_yaml_parse((const char *)data, size, "fuzz", &arena, &tree, &errs);
+    br_errs_release(&errs);
+    br_arena_release(&arena);
+
+    struct br_str uri = {0};
+    br_str_puts(&uri, "yaml:");
+    br_str_add(&uri, data, size);
+    const char *uris[] = {uri.data};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = fuzz_getenv};
+    struct br_config *config = NULL;
+    if (br_config_load(&sources, fake_registry, &config, &errs) == 0)
+        check_print(config->tree);
+    br_config_free(config);
+    br_errs_release(&errs);
+    br_str_release(&uri);
+    return 0;
+}
