@@ -18,7 +18,8 @@ size_t br_number_scan(const char *text, size_t len);
  * with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1. */
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
 
-/* The nearest double of a terminated number; false when it is too large for one. */
+/* The nearest double of a number; false when it is too large for one. The byte after the number must
+ * be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
 bool br_number_double(const char *text, double *ret);
 
 /* Appends a double as proto3 JSON has it: the shortest of 15 to 17 digits that reads back the same;
