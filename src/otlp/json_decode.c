@@ -12,7 +12,7 @@
 #include "otlp/json_tree.h"
 #include "wire/protobuf.h"
 
-#define SCALAR_MAX 512u         /* bytes of an escaped string that can still be a scalar or an id */
+#define SCALAR_MAX 512u /* bytes of an escaped string that can still be a scalar or an id */
 #define DURATION_MAX_S 315576000000 /* google/protobuf/duration.proto: 10000 years */
 
 /* Where we are, for the sentence of an error. */
@@ -24,8 +24,8 @@ struct place {
     unsigned depth; /* messages around it */
 };
 
-/* The result is written from its end to its start, so that every length is known when its turn comes:
- * one pass, nothing is moved twice. What is written stands at [at, cap). */
+/* The result is written from its end to its start, so that every length is known when its turn
+ * comes: one pass, nothing is moved twice. What is written stands at [at, cap). */
 struct reader {
     struct br_json_tree tree;
     struct br_buf *buf;
@@ -56,8 +56,8 @@ __attribute__((format(printf, 4, 5))) static int fail(struct reader *r, const st
                                                       int code, const char *fmt, ...)
 {
     char where[320];
-    struct br_str path = {.data = where, .cap = sizeof where, .max = sizeof where - 1,
-                          .fixed = true};
+    struct br_str path = {
+        .data = where, .cap = sizeof where, .max = sizeof where - 1, .fixed = true};
     char text[160];
     where[0] = '\0';
     print_place(&path, p);
@@ -162,8 +162,8 @@ static int read_integer(struct reader *r, const struct br_json_node *value, int6
     if (!is_number(text, len))
         return fail(r, p, BR_EINVAL, "must be an integer");
     if (!br_number_integer(text, len, &negative, &v))
-        return fail(r, p, BR_EINVAL, "must be an integer of at most 64 bits, got %.*s", shown(text, len),
-                    text);
+        return fail(r, p, BR_EINVAL, "must be an integer of at most 64 bits, got %.*s",
+                    shown(text, len), text);
     if (negative ? v > (uint64_t)0 - (uint64_t)min : v > max)
         return fail(r, p, BR_EINVAL, "must be from %" PRId64 " to %" PRIu64 ", got %.*s", min, max,
                     shown(text, len), text);
@@ -367,8 +367,7 @@ static int put_duration(struct reader *r, const struct br_json_node *value, cons
     int64_t seconds, nanos;
     char plain[SCALAR_MAX + 1];
     size_t len = 0;
-    const char *text =
-        value->type == BR_JSON_STRING ? short_text(r, value, plain, &len) : NULL;
+    const char *text = value->type == BR_JSON_STRING ? short_text(r, value, plain, &len) : NULL;
     if (!text || !parse_duration(text, len, &seconds, &nanos))
         return fail(r, p, BR_EINVAL, "must be a string like \"1.5s\"");
     int rc = put_varint_field(r, 2, nanos, p);

@@ -31,7 +31,7 @@ struct cursor {
 };
 
 struct found {
-    uint32_t mask;              /* bit i: desc->fields[i] is there */
+    uint32_t mask;                      /* bit i: desc->fields[i] is there */
     uint32_t since[BR_JSON_FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
 };
 
@@ -359,8 +359,7 @@ static int print_any(const struct body *body, unsigned depth, bool *first, struc
     br_str_puts(out, "\"@type\":");
     br_str_json(out, (const char *)url.data, (size_t)url.value);
     *first = false;
-    const ProtobufCMessageDescriptor *desc =
-        br_json_any((const char *)url.data, (size_t)url.value);
+    const ProtobufCMessageDescriptor *desc = br_json_any((const char *)url.data, (size_t)url.value);
     if (!desc)
         return 0;
     struct piece piece = {value.data, (size_t)value.value};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and whether
- * it is an id.
+ * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and
+ * whether it is an id.
  */
 #pragma once
 

@@ -59,8 +59,8 @@ static long hex4(const char *p, const char *end)
     return v;
 }
 
-/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL; a surrogate pair is
- * one escape, a lone surrogate is none. */
+/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL; a surrogate pair
+ * is one escape, a lone surrogate is none. */
 static const char *read_escape(const char *p, const char *end, uint32_t *ret)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
@@ -147,9 +147,8 @@ static int parse_number(struct parser *ps)
     size_t len = br_number_scan(ps->p, (size_t)(ps->end - ps->p));
     if (len == 0)
         return fail(ps, "unexpected character");
-    struct br_json_node node = {.at = (uint32_t)(ps->p - ps->tree->text),
-                                .len = (uint32_t)len,
-                                .type = BR_JSON_NUMBER};
+    struct br_json_node node = {
+        .at = (uint32_t)(ps->p - ps->tree->text), .len = (uint32_t)len, .type = BR_JSON_NUMBER};
     ps->p += len;
     return add(ps, node);
 }
@@ -194,8 +193,7 @@ static int parse_container(struct parser *ps, enum br_json_type type, unsigned d
     char close = type == BR_JSON_OBJECT ? '}' : ']';
     uint32_t self = ps->tree->n;
     if (depth >= ps->max_depth)
-        return br_err_set(ps->err, BR_ETOOBIG, "JSON nests deeper than %u brackets",
-                          ps->max_depth);
+        return br_err_set(ps->err, BR_ETOOBIG, "JSON nests deeper than %u brackets", ps->max_depth);
     int rc = add(ps, (struct br_json_node){.type = (uint8_t)type});
     if (rc != 0)
         return rc;

@@ -4,9 +4,9 @@
  * pair, which is at most eight for a byte of text.
  *
  * Why not jansson (2.14): its tree takes up to 77 bytes for a byte of hostile text; it refuses
- * integers above 2^63 - 1 and rounds what is no int64 to double; and when memory runs out it may lose
- * characters of a string and report success, or report a syntax error, which makes a client throw
- * good data away.
+ * integers above 2^63 - 1 and rounds what is no int64 to double; and when memory runs out it may
+ * lose characters of a string and report success, or report a syntax error, which makes a client
+ * throw good data away.
  *
  * Links lead backwards, from the last child to the first, because the reader writes protobuf from
  * its end. The children of an object are key, value, key, value.
@@ -44,15 +44,15 @@ struct br_json_tree {
     uint32_t n, cap;
 };
 
-/* Parses `text`, which the tree borrows until its release. Returns 0; BR_EINVAL when it is not JSON in
- * UTF-8 (the sentence says at which byte); BR_ETOOBIG when brackets nest deeper than `max_depth` or it
- * is larger than 1 GiB; or BR_ENOMEM. On failure there is nothing to release. */
+/* Parses `text`, which the tree borrows until its release. Returns 0; BR_EINVAL when it is not JSON
+ * in UTF-8 (the sentence says at which byte); BR_ETOOBIG when brackets nest deeper than `max_depth`
+ * or it is larger than 1 GiB; or BR_ENOMEM. On failure there is nothing to release. */
 int br_json_parse(struct br_json_tree *t, const char *text, size_t len, unsigned max_depth,
                   struct br_err *err);
 void br_json_tree_release(struct br_json_tree *t);
 
-/* Writes a STRING without its escapes into `out` of node->len bytes, which are always enough. Returns
- * the length. */
+/* Writes a STRING without its escapes into `out` of node->len bytes, which are always enough.
+ * Returns the length. */
 size_t br_json_unescape(const struct br_json_tree *t, const struct br_json_node *node, char *out);
 
 /* True when a STRING is `name`. */

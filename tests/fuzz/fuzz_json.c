@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first byte says what the rest is: bit 0 the signal, bit 1 wire bytes instead of JSON. JSON that
- * is accepted must come out of its own encoding as the same bytes; wire bytes must only not crash.
+ * The first byte says what the rest is: bit 0 the signal, bit 1 wire bytes instead of JSON. JSON
+ * that is accepted must come out of its own encoding as the same bytes; wire bytes must only not
+ * crash.
  */
 #include <stdlib.h>
 #include <string.h>

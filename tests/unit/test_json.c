@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/json.h"
+
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <cmocka.h>
+
 #include "base/mem.h"
 #include "google/rpc/status.pb-c.h"
-#include "otlp/json.h"
 #include "otlp/json_number.h"
+#include "support/corpus.h"
 #include "wire/protobuf.h"
 
 #include "../fuzz/fuzz_json.c"
@@ -21,7 +22,7 @@
 #define SPAN_TEXT "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{%s}]}]}]}"
 #define AT_SPAN "resourceSpans[0].scopeSpans[0].spans[0]."
 
-/* One level of `SPAN_TEXT` on the wire; true lengths, by hand of br_put_len. */
+/* Puts a tag and the length before what is there. */
 static size_t wrap(uint8_t *bytes, size_t len, uint32_t field)
 {
     uint8_t copy[1024];
@@ -44,8 +45,8 @@ static void expect_span(struct br_pool *pool, const char *fields, const char *he
     struct br_buf *got = NULL;
     size_t want_len = span_wire(hex, want);
     int len = snprintf(text, sizeof text, SPAN_TEXT, fields);
-    int rc = br_json_decode(br_otlp_request(BR_TRACES), text, (size_t)len, 32, 4096, pool, &got,
-                            &err);
+    int rc =
+        br_json_decode(br_otlp_request(BR_TRACES), text, (size_t)len, 32, 4096, pool, &got, &err);
     if (rc != 0)
         fail_msg("%s: %s", fields, err.text);
     if (got->len != want_len || memcmp(got->data, want, want_len) != 0)
@@ -53,13 +54,14 @@ static void expect_span(struct br_pool *pool, const char *fields, const char *he
     br_buf_unref(got);
 }
 
-/* protobuf.dev/programming-guides/json and the specification's "JSON Protobuf Encoding"; the bytes by
- * hand: tag = field number << 3 | wire type. */
+/* protobuf.dev/programming-guides/json and the specification's "JSON Protobuf Encoding"; the bytes
+ * by hand: tag = field number << 3 | wire type. */
 static void test_decode_span(void **state)
 {
     static const char *const cases[][2] = {
         {"", ""},
-        {"\"traceId\":\"5B8EFFF798038103d269b633813fc60c\"", "0a105b8efff798038103d269b633813fc60c"},
+        {"\"traceId\":\"5B8EFFF798038103d269b633813fc60c\"",
+         "0a105b8efff798038103d269b633813fc60c"},
         {"\"spanId\":\"eee19b7ec3c1b174\"", "1208eee19b7ec3c1b174"},
         {"\"parentSpanId\":\"\"", ""},
         {"\"kind\":3", "3003"},
@@ -122,8 +124,8 @@ static void expect_error(struct br_pool *pool, const char *text, const char *sen
 {
     struct br_err err = {0};
     struct br_buf *got = NULL;
-    int rc = br_json_decode(br_otlp_request(BR_TRACES), text, strlen(text), 32, 4096, pool, &got,
-                            &err);
+    int rc =
+        br_json_decode(br_otlp_request(BR_TRACES), text, strlen(text), 32, 4096, pool, &got, &err);
     assert_int_equal(rc, BR_EINVAL);
     assert_int_equal(err.code, BR_EINVAL);
     assert_null(got);
@@ -133,7 +135,8 @@ static void expect_error(struct br_pool *pool, const char *text, const char *sen
 static void test_decode_errors(void **state)
 {
     static const char *const cases[][2] = {
-        {"\"traceId\":\"5b8efff798038103d269b633813fc60\"", "traceId: must be 32 hex digits, got 31"},
+        {"\"traceId\":\"5b8efff798038103d269b633813fc60\"",
+         "traceId: must be 32 hex digits, got 31"},
         {"\"spanId\":\"eee19b7ec3c1b17x\"", "spanId: must be 16 hex digits"},
         {"\"spanId\":7", "spanId: must be a string"},
         {"\"name\":5", "name: must be a string"},
@@ -179,12 +182,43 @@ static void test_decode_errors(void **state)
 static void test_decode_not_json(void **state)
 {
     static const char *const texts[] = {
-        "", "{", "{}x", "{\"a\":01}", "{\"a\":-01}", "{\"a\":1.}", "{\"a\":.5}", "{\"a\":+1}",
-        "{\"a\":-}", "{\"a\":1e}", "{\"a\":-1-1}", "{\"a\":-1.5.5}", "{\"a\":0x1}", "{\"a\":NaN}",
-        "{'a':1}", "{\"a\":\"\\ud83d\"}", "{\"a\":\"\\x\"}", "{\"a\":\"\t\"}", "{\"a\":\"\xff\"}",
-        "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":1,}", "{\"a\" 1}", "\xef\xbb\xbf{}", "{\"a\":\"\\",
-        "{\"a\":\"b", "{\"a\":1} -1", "{\"a\":-1 2}", "{\"a\":tru}", "{\"a\":\"\\u12g4\"}", "{\"a\":\"\\ud83d\\u0041\"}",
-        "{\"a\":\"\\udc00\"}", "{\"a\":[1 2]}", "{\"a\":[1,]}", "{\"a\":}", "{1:2}", "{\"a\":1}}", "nul",
+        "",
+        "{",
+        "{}x",
+        "{\"a\":01}",
+        "{\"a\":-01}",
+        "{\"a\":1.}",
+        "{\"a\":.5}",
+        "{\"a\":+1}",
+        "{\"a\":-}",
+        "{\"a\":1e}",
+        "{\"a\":-1-1}",
+        "{\"a\":-1.5.5}",
+        "{\"a\":0x1}",
+        "{\"a\":NaN}",
+        "{'a':1}",
+        "{\"a\":\"\\ud83d\"}",
+        "{\"a\":\"\\x\"}",
+        "{\"a\":\"\t\"}",
+        "{\"a\":\"\xff\"}",
+        "{\"a\":\"\xed\xa0\x80\"}",
+        "{\"a\":1,}",
+        "{\"a\" 1}",
+        "\xef\xbb\xbf{}",
+        "{\"a\":\"\\",
+        "{\"a\":\"b",
+        "{\"a\":1} -1",
+        "{\"a\":-1 2}",
+        "{\"a\":tru}",
+        "{\"a\":\"\\u12g4\"}",
+        "{\"a\":\"\\ud83d\\u0041\"}",
+        "{\"a\":\"\\udc00\"}",
+        "{\"a\":[1 2]}",
+        "{\"a\":[1,]}",
+        "{\"a\":}",
+        "{1:2}",
+        "{\"a\":1}}",
+        "nul",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct br_err err = {0};
@@ -282,7 +316,8 @@ static void test_encode_span(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"", ""},
-        {"0a105b8efff798038103d269b633813fc60c", "\"traceId\":\"5b8efff798038103d269b633813fc60c\""},
+        {"0a105b8efff798038103d269b633813fc60c",
+         "\"traceId\":\"5b8efff798038103d269b633813fc60c\""},
         {"0a00", ""},
         {"3003", "\"kind\":3"},
         {"30ffffffffffffffffff01", "\"kind\":-1"},
@@ -295,13 +330,28 @@ static void test_encode_span(void **state)
         {"2a0100", "\"name\":\"\\u0000\""},
         {"2a0322615c", "\"name\":\"\\\"a\\\\\""},
         {"2a03610a62", "\"name\":\"a\\nb\""},
-        {"2a0161" "2a0162", "\"name\":\"b\""},     /* the last counts */
-        {"2a0162" "1a0161", "\"traceState\":\"a\",\"name\":\"b\""},
+        {"2a0161"
+         "2a0162",
+         "\"name\":\"b\""}, /* the last counts */
+        {"2a0162"
+         "1a0161",
+         "\"traceState\":\"a\",\"name\":\"b\""},
         {"7a00", "\"status\":{}"},
-        {"7a03120161" "3003" "7a021802", "\"kind\":3,\"status\":{\"message\":\"a\",\"code\":2}"},
-        {"5a00" "3003" "5a03120161", "\"kind\":3,\"events\":[{},{\"name\":\"a\"}]"},
-        {"a03801" "2a0161" "a23803616263", "\"name\":\"a\""}, /* field 900 is unknown */
-        {"2801" "2a0161", "\"name\":\"a\""},              /* a name that is a number too */
+        {"7a03120161"
+         "3003"
+         "7a021802",
+         "\"kind\":3,\"status\":{\"message\":\"a\",\"code\":2}"},
+        {"5a00"
+         "3003"
+         "5a03120161",
+         "\"kind\":3,\"events\":[{},{\"name\":\"a\"}]"},
+        {"a03801"
+         "2a0161"
+         "a23803616263",
+         "\"name\":\"a\""}, /* field 900 is unknown */
+        {"2801"
+         "2a0161",
+         "\"name\":\"a\""}, /* a name that is a number too */
         {"4a050a01611200", "\"attributes\":[{\"key\":\"a\",\"value\":{}}]"},
         {"4a0412021000", "\"attributes\":[{\"value\":{\"boolValue\":false}}]"},
         {"4a0d120b18ffffffffffffffffff01", "\"attributes\":[{\"value\":{\"intValue\":\"-1\"}}]"},
@@ -310,7 +360,9 @@ static void test_encode_span(void **state)
          "\"attributes\":[{\"value\":{\"doubleValue\":\"-Infinity\"}}]"},
         {"4a0b1209219a9999999999b93f", "\"attributes\":[{\"value\":{\"doubleValue\":0.1}}]"},
         {"4a0712053a030102ff", "\"attributes\":[{\"value\":{\"bytesValue\":\"AQL/\"}}]"},
-        {"4a0612041001" "1805", "\"attributes\":[{\"value\":{\"intValue\":\"5\"}}]"},
+        {"4a0612041001"
+         "1805",
+         "\"attributes\":[{\"value\":{\"intValue\":\"5\"}}]"},
         /* An array in two pieces, merged; and one that a string in between has put an end to. */
         {"4a0e120c2a040a0210012a040a021801",
          "\"attributes\":[{\"value\":{\"arrayValue\":{\"values\":[{\"boolValue\":true},"
@@ -346,12 +398,20 @@ static void expect_sample_json(const char *hex, const char *fields)
 static void test_encode_lists(void **state)
 {
     (void)state;
-    expect_sample_json("22039601" "05", "\"values\":[\"150\",\"5\"]");
-    expect_sample_json("20960120" "05", "\"values\":[\"150\",\"5\"]");
-    expect_sample_json("2001" "12020304" "22020500" "1005",
+    expect_sample_json("22039601"
+                       "05",
+                       "\"values\":[\"150\",\"5\"]");
+    expect_sample_json("20960120"
+                       "05",
+                       "\"values\":[\"150\",\"5\"]");
+    expect_sample_json("2001"
+                       "12020304"
+                       "22020500"
+                       "1005",
                        "\"attributeIndices\":[3,4,5],\"values\":[\"1\",\"5\",\"0\"]");
     expect_sample_json("2200", "");
-    expect_sample_json("2a080100000000000000" "290200000000000000",
+    expect_sample_json("2a080100000000000000"
+                       "290200000000000000",
                        "\"timestampsUnixNano\":[\"1\",\"2\"]");
 }
 
@@ -368,7 +428,9 @@ static void test_encode_damaged(void **state)
         br_str_release(&out);
     }
     /* Packed values that end inside a varint, and inside a fixed64. */
-    static const char *const packed[] = {"0a0a120812061204220280" "80", "0a0a1208120612042a020000"};
+    static const char *const packed[] = {"0a0a120812061204220280"
+                                         "80",
+                                         "0a0a1208120612042a020000"};
     for (size_t i = 0; i < 2; i++) {
         uint8_t bytes[32];
         struct br_str out = {0};
@@ -424,8 +486,15 @@ static void test_responses(void **state)
 
 static void test_duration_errors(void **state)
 {
-    static const char *const texts[] = {"\"1\"", "\"s\"", "\"1.s\"", "\".5s\"", "\"1.1234567890s\"",
-                                        "\"1 s\"", "1", "\"99999999999999999999s\"", "\"-s\""};
+    static const char *const texts[] = {"\"1\"",
+                                        "\"s\"",
+                                        "\"1.s\"",
+                                        "\".5s\"",
+                                        "\"1.1234567890s\"",
+                                        "\"1 s\"",
+                                        "1",
+                                        "\"99999999999999999999s\"",
+                                        "\"-s\""};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char text[160];
         struct br_buf *got = NULL;
@@ -447,8 +516,13 @@ static void test_number_print(void **state)
         double value;
         const char *text;
     } cases[] = {
-        {0.1, "0.1"}, {1.0 / 3, "0.3333333333333333"}, {0.1 + 0.2, "0.30000000000000004"},
-        {1e22, "1e+22"}, {-1.5, "-1.5"}, {100, "100"}, {1e300 * 1e300, "\"Infinity\""},
+        {0.1, "0.1"},
+        {1.0 / 3, "0.3333333333333333"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1e22, "1e+22"},
+        {-1.5, "-1.5"},
+        {100, "100"},
+        {1e300 * 1e300, "\"Infinity\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct br_str out = {0};
@@ -466,12 +540,19 @@ static void test_number_integer(void **state)
         bool ok, negative;
         uint64_t magnitude;
     } cases[] = {
-        {"0", true, false, 0}, {"-0.0e5", true, true, 0}, {"18446744073709551615", true, false,
-        UINT64_MAX}, {"18446744073709551616", false, false, 0}, {"1e19", true, false,
-        10000000000000000000u}, {"1e20", false, false, 0}, {"0e999999999999", true, false, 0},
-        {"1e-999999999999", false, false, 0}, {"1e99999999999999999999", false, false, 0},
-        {"0.00012e5", true, false, 12}, {"0.00012e4", false, false, 0},
-        {"1200e-2", true, false, 12}, {"-12.50e1", true, true, 125},
+        {"0", true, false, 0},
+        {"-0.0e5", true, true, 0},
+        {"18446744073709551615", true, false, UINT64_MAX},
+        {"18446744073709551616", false, false, 0},
+        {"1e19", true, false, 10000000000000000000u},
+        {"1e20", false, false, 0},
+        {"0e999999999999", true, false, 0},
+        {"1e-999999999999", false, false, 0},
+        {"1e99999999999999999999", false, false, 0},
+        {"0.00012e5", true, false, 12},
+        {"0.00012e4", false, false, 0},
+        {"1200e-2", true, false, 12},
+        {"-12.50e1", true, true, 125},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool negative = false;
@@ -499,8 +580,8 @@ static void test_escaping_is_linear(void **state)
     p = br_put_varint(p, len);
     memset(p, '"', len);
     struct br_str out = {0};
-    assert_int_equal(br_json_encode(br_otlp_request(BR_TRACES), bytes,
-                                    (size_t)(p + len - bytes), &out), 0);
+    assert_int_equal(
+        br_json_encode(br_otlp_request(BR_TRACES), bytes, (size_t)(p + len - bytes), &out), 0);
     assert_int_equal(out.len, strlen("{\"resourceSpans\":[{\"schemaUrl\":\"\"}]}") + 2 * len);
     br_str_release(&out);
     free(bytes);
@@ -612,27 +693,15 @@ static void test_no_memory(void **state)
     assert_true(n > 10);
 }
 
+static void on_seed(const uint8_t *data, size_t len)
+{
+    assert_int_equal(LLVMFuzzerTestOneInput(data, len), 0);
+}
+
 static void test_corpus(void **state)
 {
     (void)state;
-    DIR *dir = opendir(BR_TESTS "/corpus/json");
-    assert_non_null(dir);
-    int n = 0;
-    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
-        char path[512];
-        static uint8_t bytes[65536];
-        if (e->d_name[0] == '.')
-            continue;
-        (void)snprintf(path, sizeof path, BR_TESTS "/corpus/json/%s", e->d_name);
-        FILE *f = fopen(path, "rb");
-        assert_non_null(f);
-        size_t len = fread(bytes, 1, sizeof bytes, f);
-        (void)fclose(f);
-        assert_int_equal(LLVMFuzzerTestOneInput(bytes, len), 0);
-        n++;
-    }
-    (void)closedir(dir);
-    assert_true(n >= 10);
+    assert_true(corpus_replay("json", on_seed) >= 20);
 }
 
 static int setup(void **state)
@@ -650,14 +719,14 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode_span),     cmocka_unit_test(test_decode_errors),
-        cmocka_unit_test(test_decode_not_json), cmocka_unit_test(test_decode_limits),
-        cmocka_unit_test(test_depth_both_ways), cmocka_unit_test(test_encode_too_deep),
-        cmocka_unit_test(test_encode_span),     cmocka_unit_test(test_encode_lists),
-        cmocka_unit_test(test_encode_damaged),  cmocka_unit_test(test_responses),
-        cmocka_unit_test(test_duration_errors), cmocka_unit_test(test_number_print),
-        cmocka_unit_test(test_number_integer),  cmocka_unit_test(test_escaping_is_linear),
-        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_decode_span),       cmocka_unit_test(test_decode_errors),
+        cmocka_unit_test(test_decode_not_json),   cmocka_unit_test(test_decode_limits),
+        cmocka_unit_test(test_depth_both_ways),   cmocka_unit_test(test_encode_too_deep),
+        cmocka_unit_test(test_encode_span),       cmocka_unit_test(test_encode_lists),
+        cmocka_unit_test(test_encode_damaged),    cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_duration_errors),   cmocka_unit_test(test_number_print),
+        cmocka_unit_test(test_number_integer),    cmocka_unit_test(test_escaping_is_linear),
+        cmocka_unit_test(test_no_memory),         cmocka_unit_test(test_corpus),
         cmocka_unit_test(test_memory_is_bounded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
