@@ -2,7 +2,7 @@
 """OTLP/JSON against the official protobuf runtime, on random messages, both ways.
 
 The runtime's own JSON differs from OTLP's in one thing, ids (hex, not base64), which is put right
-here. Needs the build folder: BRAID_BUILD, by default build/.
+here. Needs the build folder: BRAID_BUILD, by default build.
 """
 
 import base64
