@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -9,8 +10,6 @@
 #include "otlp/json_names.h"
 #include "otlp/json_number.h"
 #include "wire/protobuf.h"
-
-#define FIELDS_MAX 32u /* of one message of the schemas */
 
 struct piece {
     const uint8_t *data;
@@ -32,8 +31,8 @@ struct cursor {
 };
 
 struct found {
-    uint32_t mask;              /* bit i: desc->fields[i] is there */
-    uint32_t since[FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
+    uint32_t mask;                      /* bit i: desc->fields[i] is there */
+    uint32_t since[BR_JSON_FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
 };
 
 static int print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
@@ -88,6 +87,7 @@ static int find(const ProtobufCMessageDescriptor *desc, const struct body *body,
     struct br_field f;
     int rc;
     *found = (struct found){0};
+    assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
     while ((rc = next_field(&c, &f)) > 0) {
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field(desc, f.number);
@@ -359,8 +359,7 @@ static int print_any(const struct body *body, unsigned depth, bool *first, struc
     br_str_puts(out, "\"@type\":");
     br_str_json(out, (const char *)url.data, (size_t)url.value);
     *first = false;
-    const ProtobufCMessageDescriptor *desc =
-        br_json_any((const char *)url.data, (size_t)url.value);
+    const ProtobufCMessageDescriptor *desc = br_json_any((const char *)url.data, (size_t)url.value);
     if (!desc)
         return 0;
     struct piece piece = {value.data, (size_t)value.value};

@@ -9,7 +9,8 @@
 #include "otlp/json.h"
 
 #define TRACE(name) opentelemetry__proto__collector__trace__v1__##name##__descriptor
-#define PROFILES(name) opentelemetry__proto__collector__profiles__v1development__##name##__descriptor
+#define PROFILES(name)                                                                             \
+    opentelemetry__proto__collector__profiles__v1development__##name##__descriptor
 
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal)
 {

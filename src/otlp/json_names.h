@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and whether
- * it is an id.
+ * What OTLP's JSON mapping has to know about a field: its name, how it lies on the wire, and
+ * whether it is an id.
  */
 #pragma once
 
@@ -11,6 +11,7 @@
 #include "wire/protobuf.h"
 
 #define BR_JSON_NAME_MAX 64
+#define BR_JSON_FIELDS_MAX 32 /* of one message of our schemas */
 
 /* The lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter after it
  * becomes upper case), terminated. Returns `out`. */

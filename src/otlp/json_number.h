@@ -14,11 +14,13 @@
 /* Length of the number that `text` begins with; 0 where it begins with none. */
 size_t br_number_scan(const char *text, size_t len);
 
-/* The value of a number (br_number_scan gave its `len`) that is an integer, also where it is written
- * with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1. */
+/* The value of a number (br_number_scan gave its `len`) that is an integer, also where it is
+ * written with a fraction or an exponent; false when it is none, or its magnitude is over 2^64 - 1.
+ */
 bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude);
 
-/* The nearest double of a terminated number; false when it is too large for one. */
+/* The nearest double of a number; false when it is too large for one. The byte after the number
+ * must be readable and must not continue it: a terminator, a quote, a bracket, a comma. */
 bool br_number_double(const char *text, double *ret);
 
 /* Appends a double as proto3 JSON has it: the shortest of 15 to 17 digits that reads back the same;
