@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <dirent.h>
-#include <stdio.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "base/mem.h"
+#include "support/compression_check.h"
+#include "support/corpus.h"
 #include "wire/compression.h"
 
 /* Other libraries' encoders (zlib, and zstd's one-shot API) are the peers here: what they write
@@ -618,6 +618,12 @@ static void test_allocation_failures(void **state)
     free(plain.data);
 }
 
+static void test_corpus(void **state)
+{
+    (void)state;
+    assert_true(corpus_replay("compression", compression_check) >= 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -633,6 +639,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lying_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_zstd_window, setup, teardown),
         cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
