@@ -39,7 +39,8 @@ static void assert_events(char kind, const char *bytes, size_t len, const char *
     br_str_release(&got);
 }
 
-/* Refused with this status, whatever was said before. */
+/* Refused with this status, whatever was said before; and for what it says, not for its early end.
+ */
 static void assert_refused(char kind, const char *bytes, size_t len, unsigned status,
                            const char *what)
 {
@@ -49,6 +50,8 @@ static void assert_refused(char kind, const char *bytes, size_t len, unsigned st
     const char *at = memrchr(got.data, '!', got.len);
     if (!at || strncmp(at, want, strlen(want)) != 0)
         fail_msg("%s: should be %u: %s", what, status, got.data);
+    if (strstr(at, "the connection closed") && !strstr(what, "connection closes"))
+        fail_msg("%s: is only refused because it ends", what);
     br_str_release(&got);
 }
 
