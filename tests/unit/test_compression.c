@@ -496,26 +496,27 @@ static struct bytes zstd_bomb(size_t total, uint8_t *piece, size_t piece_len, bo
 static void test_bombs(void **state)
 {
     /* A gibibyte of zeros each, and the gzip one is a good one as far as it is small. */
-    size_t piece_len = 4 << 20, total = 1u << 30, limit = 20u << 20;
+    size_t piece_len = 4 << 20, total = 1u << 30, limit = 22u << 20;
     uint8_t *piece = calloc(1, piece_len);
     struct {
         enum br_encoding e;
         struct bytes in;
-        size_t
-            most; /* that may be live at once; a buffer is up to a fourth larger than asked for */
+        size_t most; /* live at once; a buffer is up to a fourth larger than asked for */
     } bombs[] = {
         /* One buffer, since none that is empty is kept; the decoder's tables. */
         {BR_ENCODING_GZIP, gzip_bomb(total, piece, piece_len), limit * 5 / 4 + (1 << 20)},
+        /* The same from a size that says 0, because it is modulo 2^32. */
+        {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
         /* The header says it all. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
         /* The last two buffers, and the window. */
-        {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), limit * 7 / 4 + (4 << 20)}};
+        {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), limit * 9 / 4 + (4 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
     assert_decodes(*state, BR_ENCODING_GZIP, small, whole);
     free(small.data);
     for (size_t i = 0; i < BR_COUNT(bombs); i++) {
-        assert_true(bombs[i].in.len < 2 << 20);
+        assert_true(bombs[i].in.len < 8 << 20);
         live = peak = 0;
         br_mem_set_hooks(&counting);
         struct fixture f = {br_pool_new(0), br_codec_new()};
