@@ -214,11 +214,14 @@ static size_t times(size_t len, size_t factor)
     return br_size_mul(len, factor, &product) ? product : SIZE_MAX;
 }
 
-/* The last member's size (RFC 1952 section 2.3.1) is its sender's word: a place to start from. */
+/* The last member's size (RFC 1952 section 2.3.1) is its sender's word, modulo 2^32, and says
+ * nothing of the members before: a place to start from. */
 static size_t gzip_guess(const uint8_t *data, size_t len)
 {
     size_t most = times(len, RATIO_DEFLATE_MAX);
     size_t size = len < 4 ? 0 : br_load32(data + len - 4);
+    if (size < len)
+        size = len;
     return size < most ? size : most;
 }
 

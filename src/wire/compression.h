@@ -10,7 +10,7 @@
  * are decoded by libdeflate, three times as fast as zlib but without a way to go on after a full
  * buffer, so that the stream (the last gzip member only) is decoded again; the sizes tried add up to
  * less than twice the limit, however the sender lies. Memory on the way: the result and, while a
- * buffer with content grows, the half of it; zstd frames without a stated size add their window.
+ * buffer with content grows, the one before it; zstd frames without a stated size add their window.
  *
  * The default level is 1 for all of them. Export requests of 200 spans, ten to a body, one core of a
  * 2-core machine, MB/s of payload and compressed size:

@@ -69,7 +69,8 @@ static bool keep_text(struct br_http1 *p, const char *s, size_t len)
 {
     struct br_http1_text *t = &p->impl->head;
     size_t need = t->len + len + 1;
-    if (br_grow(&t->data, &t->cap, need > HEAD_TEXT_MIN ? need : HEAD_TEXT_MIN, 1, BR_HTTP1_HEAD_MAX))
+    if (br_grow(&t->data, &t->cap, need > HEAD_TEXT_MIN ? need : HEAD_TEXT_MIN, 1,
+                BR_HTTP1_HEAD_MAX))
         return br_http1_refuse(p, 503, "out of memory");
     if (len)
         memcpy(t->data + t->len, s, len);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages that must be refused: what requests and responses are smuggled with, and what is simply
- * wrong. `section` is where RFC 9112 or RFC 9110 says so, `status` what a server answers. The unit test
- * holds our parser to them, and tests/conformance/http_parser_compare.c another one. */
+ * wrong. `section` is where RFC 9112 or RFC 9110 says so, `status` what a server answers. The unit
+ * test holds our parser to them, and tests/conformance/http_parser_compare.c another one. */
 #pragma once
 
 #include <stddef.h>
@@ -15,8 +15,14 @@ struct http1_case {
     size_t len;
 };
 
-#define Q(status, section, what, bytes) {'q', status, section, what, bytes, sizeof(bytes) - 1}
-#define R(section, what, bytes) {'r', 400, section, what, bytes, sizeof(bytes) - 1}
+#define Q(status, section, what, bytes)                                                            \
+    {                                                                                              \
+        'q', status, section, what, bytes, sizeof(bytes) - 1                                       \
+    }
+#define R(section, what, bytes)                                                                    \
+    {                                                                                              \
+        'r', 400, section, what, bytes, sizeof(bytes) - 1                                          \
+    }
 #define GET "GET / HTTP/1.1\r\nHost: a\r\n"
 #define POST "POST / HTTP/1.1\r\nHost: a\r\n"
 #define CHUNKED "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -60,8 +66,7 @@ static const struct http1_case http1_invalid[] = {
       POST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
     Q(400, "9112 7", "chunked with a parameter",
       POST "Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n"),
-    Q(400, "9112 7", "chunked in quotes",
-      POST "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"),
+    Q(400, "9112 7", "chunked in quotes", POST "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"),
     Q(400, "9110 5.5", "vertical tab before chunked",
       POST "Transfer-Encoding: \x0b"
            "chunked\r\n\r\n0\r\n\r\n"),
@@ -106,9 +111,9 @@ static const struct http1_case http1_invalid[] = {
     Q(400, "9112 3.2", "user in Host", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n"),
     Q(400, "9112 3.2.2", "absolute-form and Host differ",
       "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"),
-    Q(400, "9110 4.2.4", "user in an absolute-form",
-      "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
-    Q(400, "9110 4.2.1", "absolute-form without a host", "GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n"),
+    Q(400, "9110 4.2.4", "user in an absolute-form", "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    Q(400, "9110 4.2.1", "absolute-form without a host",
+      "GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n"),
     Q(400, "9112 3.2.2", "absolute-form of another scheme",
       "GET ftp://a/x HTTP/1.1\r\nHost: a\r\n\r\n"),
     Q(400, "9112 3.2.4", "asterisk-form with GET", "GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -175,8 +180,7 @@ static const struct http1_case http1_invalid[] = {
       "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     R("9112 6.3", "two Content-Lengths",
       "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"),
-    R("9112 6.3", "transfer coding gzip",
-      "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc"),
+    R("9112 6.3", "transfer coding gzip", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc"),
     R("9112 6.1", "chunked in HTTP/1.0",
       "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     R("9112 2.2", "empty line before the response", "\r\nHTTP/1.1 200 OK\r\n\r\n"),
@@ -190,7 +194,8 @@ static const struct http1_case http1_invalid[] = {
     R("9112 4", "another protocol", "ICY 200 OK\r\nContent-Length: 0\r\n\r\n"),
     R("9110 15.2.2", "101 that nobody asked for",
       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"),
-    R("9112 6.3", "connection closes in the body", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc"),
+    R("9112 6.3", "connection closes in the body",
+      "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabc"),
     R("9112 7.1", "connection closes before the last chunk", OK_CHUNKED "3\r\nabc\r\n"),
     R("9112 7.1", "bare LF behind a chunk size", OK_CHUNKED "3\nabc\r\n0\r\n\r\n"),
     R("9110 15.2", "connection closes after an interim response", "HTTP/1.1 100 Continue\r\n\r\n"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs bytes through the HTTP/1.1 parser and writes down what it says, for the unit test and the fuzz
- * target: the same bytes must give the same text however they are cut. */
+/* Runs bytes through the HTTP/1.1 parser and writes down what it says, for the unit test and the
+ * fuzz target: the same bytes must give the same text however they are cut. */
 #pragma once
 
 #include <stdbool.h>

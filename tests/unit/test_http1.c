@@ -13,8 +13,8 @@
 #include "support/http1_cases.h"
 #include "support/http1_events.h"
 
-/* All there is to say about these bytes, which must be the same however they are cut: whole, in single
- * bytes, and in two at every place. */
+/* All there is to say about these bytes, which must be the same however they are cut: whole, in
+ * single bytes, and in two at every place. */
 static struct br_str events(char kind, const char *bytes, size_t len)
 {
     const uint8_t *data = (const uint8_t *)bytes;
@@ -39,7 +39,8 @@ static void assert_events(char kind, const char *bytes, size_t len, const char *
     br_str_release(&got);
 }
 
-/* Refused with this status, whatever was said before. */
+/* Refused with this status, whatever was said before; and for what it says, not for its early end.
+ */
 static void assert_refused(char kind, const char *bytes, size_t len, unsigned status,
                            const char *what)
 {
@@ -49,6 +50,8 @@ static void assert_refused(char kind, const char *bytes, size_t len, unsigned st
     const char *at = memrchr(got.data, '!', got.len);
     if (!at || strncmp(at, want, strlen(want)) != 0)
         fail_msg("%s: should be %u: %s", what, status, got.data);
+    if (strstr(at, "the connection closed") && !strstr(what, "connection closes"))
+        fail_msg("%s: is only refused because it ends", what);
     br_str_release(&got);
 }
 
@@ -89,13 +92,14 @@ static const struct valid_case valid[] = {
     {'q', GET "\r\n\r\n" GET "\r\n", "GET / 1.1 keep|host:a\n;\nGET / 1.1 keep|host:a\n;\n"},
     {'q', "\r\n", ""},
     {'q', "", ""},
-    /* RFC 9112 section 5.1: white space around a value is not part of it; RFC 9110 section 5.5: inside
-     * it is, and bytes over ASCII are. Names are lower-cased. */
+    /* RFC 9112 section 5.1: white space around a value is not part of it; RFC 9110 section 5.5:
+     * inside it is, and bytes over ASCII are. Names are lower-cased. */
     {'q', GET "X-Trace_ID:\t a \tb \t\r\nEmpty:\r\nBlank:  \r\nY:\xc3\xa9\r\n\r\n",
      "GET / 1.1 keep|host:a|x-trace_id:a \tb|empty:|blank:|y:\xc3\xa9\n;\n"},
     {'q', POST "Content-Length: 3\r\n\r\nabc" GET "\r\n",
      "POST / 1.1 keep length=3|host:a|content-length:3\nabc;\nGET / 1.1 keep|host:a\n;\n"},
-    {'q', POST "content-length: 0\r\n\r\n", "POST / 1.1 keep length=0|host:a|content-length:0\n;\n"},
+    {'q', POST "content-length: 0\r\n\r\n",
+     "POST / 1.1 keep length=0|host:a|content-length:0\n;\n"},
     {'q', POST "Content-Length: 003\r\n\r\nabc",
      "POST / 1.1 keep length=3|host:a|content-length:003\nabc;\n"},
     /* The largest length: 2^63 - 1; the connection closes long before. */
@@ -107,11 +111,11 @@ static const struct valid_case valid[] = {
      "POST / 1.1 keep chunked|host:a|transfer-encoding:Chunked\n01234567890123456789;\n"},
     /* RFC 9112 section 7.1.1, with all its optional white space; section 7.1.2: trailers. */
     {'q',
-     CHUNKED "3 ; a ; b = c;d=\"\t;\\\"\\\\\"\r\nabc\r\n0;x\r\nContent-Length: 7\r\nX: y\r\n\r\n" GET
-             "\r\n",
+     CHUNKED
+     "3 ; a ; b = c;d=\"\t;\\\"\\\\\"\r\nabc\r\n0;x\r\nContent-Length: 7\r\nX: y\r\n\r\n" GET
+     "\r\n",
      "POST / 1.1 keep chunked|host:a|transfer-encoding:chunked\nabc;\nGET / 1.1 keep|host:a\n;\n"},
-    {'q', CHUNKED "0\r\n\r\n",
-     "POST / 1.1 keep chunked|host:a|transfer-encoding:chunked\n;\n"},
+    {'q', CHUNKED "0\r\n\r\n", "POST / 1.1 keep chunked|host:a|transfer-encoding:chunked\n;\n"},
     {'q', CHUNKED "7fffffffffffffff\r\nabc",
      "POST / 1.1 keep chunked|host:a|transfer-encoding:chunked\nabc"
      "!400 the connection closed in the middle of a message\n"},
@@ -126,7 +130,8 @@ static const struct valid_case valid[] = {
     {'q', "M-SEARCH / HTTP/1.1\r\nHost: a\r\n\r\n", "M-SEARCH / 1.1 keep|host:a\n;\n"},
     {'q', "GET / HTTP/1.1\r\nHost: [::1]:4318\r\n\r\n", "GET / 1.1 keep|host:[::1]:4318\n;\n"},
     {'q', "GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / 1.1 keep|host:\n;\n"},
-    /* RFC 9112 section 9.3: who keeps the connection. What follows the last message does not count. */
+    /* RFC 9112 section 9.3: who keeps the connection. What follows the last message does not count.
+     */
     {'q', "GET / HTTP/1.0\r\n\r\n" GET "\r\n", "GET / 1.0 close\n;\n"},
     {'q', "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n",
      "GET / 1.0 keep|connection:Keep-Alive\n;\n"},
@@ -157,7 +162,8 @@ static const struct valid_case valid[] = {
     {'r', "HTTP/1.0 200 OK\r\n\r\n", "200 1.0 close\n;\n"},
     {'r', "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204\r\n\r\n",
      "304 1.1 keep length=9|content-length:9\n;\n204 1.1 keep\n;\n"},
-    {'h', "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+    {'h',
+     "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
      "200 1.1 keep length=9|content-length:9\n;\n200 1.1 keep length=1|content-length:1\nx;\n"},
     {'h', "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
      "200 1.1 keep chunked|transfer-encoding:chunked\n;\n"},
@@ -168,8 +174,9 @@ static const struct valid_case valid[] = {
     {'r', "HTTP/1.1 429 Too\tmany \xe2\x98\x83\r\nContent-Length: 0\r\n\r\n",
      "429 1.1 keep length=0|content-length:0\n;\n"},
     /* RFC 9110 section 15.2: any number of interim responses. */
-    {'r', "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
-          "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    {'r',
+     "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
+     "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
      "200 1.1 keep length=0|content-length:0\n;\n"},
     {'h', "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
      "200 1.1 keep length=5|content-length:5\n;\n"},
@@ -182,12 +189,264 @@ static void test_valid(void **state)
         assert_events(valid[i].kind, valid[i].bytes, strlen(valid[i].bytes), valid[i].want);
 }
 
+/* `head`, then as many x as make `len` bytes, then `tail`. */
+static struct br_str padded(const char *head, size_t len, const char *tail)
+{
+    struct br_str s = {0};
+    br_str_puts(&s, head);
+    while (s.len + strlen(tail) < len)
+        br_str_putc(&s, 'x');
+    br_str_puts(&s, tail);
+    assert_int_equal(s.len, len);
+    return s;
+}
+
+static struct br_str repeated(const char *head, const char *line, size_t n, const char *tail)
+{
+    struct br_str s = {0};
+    br_str_puts(&s, head);
+    for (size_t i = 0; i < n; i++)
+        br_str_puts(&s, line);
+    br_str_puts(&s, tail);
+    return s;
+}
+
+/* Ends well, with the last message complete; or is refused with `status`. */
+static void assert_limit(char kind, struct br_str s, unsigned status)
+{
+    if (status) {
+        assert_refused(kind, s.data, s.len, status, "over the limit");
+    } else {
+        struct br_str got = events(kind, s.data, s.len);
+        assert_non_null(got.data);
+        assert_null(memchr(got.data, '!', got.len));
+        assert_string_equal(got.data + got.len - 3, ";\n");
+        br_str_release(&got);
+    }
+    br_str_release(&s);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    static const char over_line[] = " HTTP/1.1\r\n";
+    /* The head, and a request line that takes all of it. */
+    assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX, "\r\n\r\n"), 0);
+    assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, "\r\n\r\n"), 431);
+    assert_limit('q', padded(GET "X: ", BR_HTTP1_HEAD_MAX + 1, ""), 431);
+    assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX + 1, over_line), 414);
+    assert_limit('q', padded("GET /", BR_HTTP1_HEAD_MAX, " HTTP/1.1\r\nHost: a\r\n\r\n"), 0);
+    /* Headers, with the Host among them. */
+    assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX - 1, "\r\n"), 0);
+    assert_limit('q', repeated(GET, "X: y\r\n", BR_HTTP1_HEADERS_MAX, "\r\n"), 431);
+    /* Interim responses of 25 bytes share the budget with the final one of 38. */
+    size_t fit = (BR_HTTP1_HEAD_MAX - 38) / 25;
+    static const char final[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", fit, final), 0);
+    assert_limit('r', repeated("", "HTTP/1.1 100 Continue\r\n\r\n", fit + 1, final), 431);
+    /* The line of a chunk size, and the extensions of all chunks: 4 bytes each. */
+    assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1024 + 2, "\r\n\r\n"), 0);
+    assert_limit('q', padded(CHUNKED "0;", strlen(CHUNKED) + 1025 + 2, "\r\n\r\n"), 400);
+    assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0\r\n\r\n"), 0);
+    assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4096, "0;a\r\n\r\n"), 400);
+    assert_limit('q', repeated(CHUNKED, "1;a=b\r\nx\r\n", 4097, "0\r\n\r\n"), 400);
+    /* Trailers have a head's limits. */
+    size_t before = strlen(CHUNKED "0\r\n");
+    assert_limit('q', padded(CHUNKED "0\r\nX: ", before + BR_HTTP1_HEAD_MAX, "\r\n\r\n"), 0);
+    assert_limit('q', padded(CHUNKED "0\r\nX: ", before + BR_HTTP1_HEAD_MAX + 1, "\r\n\r\n"), 431);
+    assert_limit('q', repeated(CHUNKED "0\r\n", "X: y\r\n", BR_HTTP1_HEADERS_MAX, "\r\n"), 0);
+    assert_limit('q', repeated(CHUNKED "0\r\n", "X: y\r\n", BR_HTTP1_HEADERS_MAX + 1, "\r\n"), 431);
+}
+
+/* What HEAD said still stands at DONE, though lines came in between and moved the line buffer. */
+static void test_fields_stay_until_done(void **state)
+{
+    (void)state;
+    struct br_http1 p;
+    assert_int_equal(br_http1_init(&p, false), 0);
+    struct br_str in = padded(CHUNKED "1;a=", 900, "\r\nx\r\n0\r\nX: y\r\n\r\n");
+    enum br_http1_event event = BR_HTTP1_MORE;
+    for (size_t i = 0; i < in.len; i++) {
+        const uint8_t *data = (const uint8_t *)in.data + i, *body;
+        size_t len = 1, body_len;
+        while ((event = br_http1_next(&p, &data, &len, &body, &body_len)) == BR_HTTP1_HEAD ||
+               event == BR_HTTP1_BODY)
+            continue;
+        assert_int_equal(len, 0);
+        assert_int_equal(event, i + 1 == in.len ? BR_HTTP1_DONE : BR_HTTP1_MORE);
+    }
+    assert_string_equal(p.method, "POST");
+    assert_string_equal(p.target, "/");
+    assert_string_equal(br_http1_header(&p, "host"), "a");
+    assert_string_equal(br_http1_header(&p, "transfer-encoding"), "chunked");
+    assert_null(br_http1_header(&p, "x"));
+    assert_int_equal(br_http1_eof(&p), BR_HTTP1_MORE);
+    br_http1_release(&p);
+    br_http1_release(&p);
+    br_str_release(&in);
+}
+
+static enum br_http1_event feed(struct br_http1 *p, const char *text)
+{
+    const uint8_t *data = (const uint8_t *)text, *body;
+    size_t len = strlen(text), body_len;
+    return br_http1_next(p, &data, &len, &body, &body_len);
+}
+
+static void test_an_error_stays(void **state)
+{
+    (void)state;
+    struct br_http1 p;
+    assert_int_equal(br_http1_init(&p, false), 0);
+    assert_int_equal(feed(&p, "GET / HTTP/1.1\r\n\r\n"), BR_HTTP1_ERROR);
+    assert_int_equal(feed(&p, GET "\r\n"), BR_HTTP1_ERROR);
+    assert_int_equal(feed(&p, ""), BR_HTTP1_ERROR);
+    assert_int_equal(br_http1_eof(&p), BR_HTTP1_ERROR);
+    assert_int_equal(p.error_status, 400);
+    assert_string_equal(p.error_text, "there is no Host header");
+    assert_false(p.keep_alive);
+    br_http1_release(&p);
+}
+
+/* A client may announce its next HEAD as soon as the response before is done. */
+static void test_no_body_after_done(void **state)
+{
+    (void)state;
+    struct br_http1 p;
+    assert_int_equal(br_http1_init(&p, true), 0);
+    assert_int_equal(feed(&p, "HTTP/1.1 204 OK\r\n\r\n"), BR_HTTP1_HEAD);
+    assert_int_equal(feed(&p, ""), BR_HTTP1_DONE);
+    br_http1_expect_no_body(&p);
+    assert_int_equal(feed(&p, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"), BR_HTTP1_HEAD);
+    assert_int_equal(br_http1_eof(&p), BR_HTTP1_DONE);
+    assert_int_equal(br_http1_eof(&p), BR_HTTP1_MORE);
+    br_http1_release(&p);
+}
+
+static size_t live, peak;
+static long fail_at;
+
+static void *counting_alloc(size_t size)
+{
+    if (fail_at && --fail_at == 0)
+        return NULL;
+    size_t *p = malloc(size + 16);
+    if (!p)
+        return NULL;
+    *p = size;
+    live += size;
+    peak = live > peak ? live : peak;
+    return p + 2;
+}
+
+static void counting_release(void *p)
+{
+    size_t *block = (size_t *)p - 2;
+    live -= *block;
+    free(block);
+}
+
+static void *counting_resize(void *p, size_t size)
+{
+    void *fresh = counting_alloc(size);
+    if (!fresh || !p)
+        return fresh;
+    size_t old = ((size_t *)p)[-2];
+    memcpy(fresh, p, old < size ? old : size);
+    counting_release(p);
+    return fresh;
+}
+
+static const struct br_mem_hooks counting = {counting_alloc, counting_resize, counting_release};
+
+/* A head of all that is allowed, in single bytes: never more than the line, the strings and, while
+ * one of them grows, its old self; and little once it is over. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct br_str in = padded(GET "X: ", BR_HTTP1_HEAD_MAX, "\r\n\r\n");
+    live = peak = 0;
+    br_mem_set_hooks(&counting);
+    struct br_http1 p;
+    assert_int_equal(br_http1_init(&p, false), 0);
+    size_t at_first = live;
+    assert_true(at_first < 512);
+    for (size_t i = 0; i < in.len; i++) {
+        const uint8_t *data = (const uint8_t *)in.data + i, *body;
+        size_t len = 1, body_len;
+        assert_int_equal(br_http1_next(&p, &data, &len, &body, &body_len),
+                         i + 1 == in.len ? BR_HTTP1_HEAD : BR_HTTP1_MORE);
+    }
+    assert_int_equal(feed(&p, ""), BR_HTTP1_DONE);
+    assert_int_equal(feed(&p, ""), BR_HTTP1_MORE);
+    assert_true(live <= at_first + 12 * 1024);
+    assert_true(peak > BR_HTTP1_HEAD_MAX && peak < 3 * BR_HTTP1_HEAD_MAX);
+    br_http1_release(&p);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(live, 0);
+    br_str_release(&in);
+}
+
+/* Fails the n-th allocation, for every n, until all goes well. */
+static void test_allocation_failures(void **state)
+{
+    (void)state;
+    struct br_str in = repeated(GET, "Name: a value of some length\r\n", 120,
+                                "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
+    bool done = false;
+    for (long n = 1; !done; n++) {
+        assert_true(n < 200);
+        live = 0;
+        fail_at = n;
+        br_mem_set_hooks(&counting);
+        struct br_http1 p = {0};
+        int rc = br_http1_init(&p, false);
+        enum br_http1_event event = BR_HTTP1_MORE;
+        for (size_t i = 0; !rc && i < in.len && event != BR_HTTP1_ERROR; i++) {
+            const uint8_t *data = (const uint8_t *)in.data + i, *body;
+            size_t len = 1, body_len;
+            while ((event = br_http1_next(&p, &data, &len, &body, &body_len)) == BR_HTTP1_HEAD ||
+                   event == BR_HTTP1_BODY)
+                continue;
+        }
+        done = fail_at > 0;
+        assert_true(done ? event == BR_HTTP1_DONE
+                         : rc == BR_ENOMEM || (event == BR_HTTP1_ERROR && p.error_status == 503));
+        br_http1_release(&p);
+        br_mem_set_hooks(NULL);
+        fail_at = 0;
+        assert_int_equal(live, 0);
+    }
+    br_str_release(&in);
+}
+
+static void replay(const uint8_t *data, size_t len)
+{
+    if (len < 2)
+        return;
+    struct br_str got = events((char)data[0], (const char *)data + 2, len - 2);
+    br_str_release(&got);
+}
+
+static void test_corpus(void **state)
+{
+    (void)state;
+    assert_true(corpus_replay("http1", replay) >= 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_invalid),
         cmocka_unit_test(test_cut_off),
         cmocka_unit_test(test_valid),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_fields_stay_until_done),
+        cmocka_unit_test(test_an_error_stays),
+        cmocka_unit_test(test_no_body_after_done),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
