@@ -19,8 +19,8 @@
 #include "base/mem.h"
 #include "net/tls.h"
 
-/* Both ends are ours and talk through memory, except where OpenSSL itself has to be the peer that does
- * what ours never would. Certificates are made here, in a folder that goes away. */
+/* Both ends are ours and talk through memory, except where OpenSSL itself has to be the peer that
+ * does what ours never would. Certificates are made here, in a folder that goes away. */
 
 #define DAY 86400L
 
@@ -157,7 +157,9 @@ static void make_cert(const struct cert_spec *spec)
 static const struct cert_spec specs[] = {
     {.name = "ca", .ca = true},
     {.name = "other_ca", .ca = true},
-    {.name = "server", .issuer = "ca", .san = "DNS:localhost,DNS:*.example.org,IP:127.0.0.1",
+    {.name = "server",
+     .issuer = "ca",
+     .san = "DNS:localhost,DNS:*.example.org,IP:127.0.0.1",
      .eku = "serverAuth"},
     {.name = "cn.only", .issuer = "ca", .eku = "serverAuth"},
     {.name = "other_server", .issuer = "other_ca", .san = "DNS:localhost", .eku = "serverAuth"},
@@ -192,8 +194,9 @@ static void make_bad_files(void)
     write_text("damaged.pem", "-----BEGIN CERTIFICATE-----\nAAAAAAAA\n-----END CERTIFICATE-----\n");
     EVP_PKEY *key = read_pkey("server");
     FILE *f = fopen(path("encrypted.key"), "w");
-    assert_int_equal(PEM_write_PrivateKey(f, key, EVP_aes_128_cbc(), (const unsigned char *)"x", 1,
-                                          NULL, NULL), 1);
+    assert_int_equal(
+        PEM_write_PrivateKey(f, key, EVP_aes_128_cbc(), (const unsigned char *)"x", 1, NULL, NULL),
+        1);
     fclose(f);
     EVP_PKEY_free(key);
 }
@@ -202,7 +205,8 @@ static int setup(void **state)
 {
     (void)state;
     const char *tmp = getenv("TMPDIR");
-    (void)snprintf(dir, sizeof dir, "%.40s/braid-tls-XXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+    (void)snprintf(dir, sizeof dir, "%.40s/braid-tls-XXXXXX",
+                   tmp && strlen(tmp) < 40 ? tmp : "/tmp");
     assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < BR_COUNT(specs); i++)
         make_cert(&specs[i]);
@@ -215,8 +219,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    static const char *files[] = {"chain.pem", "reversed.pem", "empty.pem", "text.pem", "damaged.pem",
-                                  "encrypted.key", "live.pem", "live.key", "live_ca.pem"};
+    static const char *files[] = {"chain.pem", "reversed.pem", "empty.pem",
+                                  "text.pem",  "damaged.pem",  "encrypted.key",
+                                  "live.pem",  "live.key",     "live_ca.pem"};
     for (size_t i = 0; i < BR_COUNT(specs); i++) {
         unlink(path2(specs[i].name, ".pem"));
         unlink(path2(specs[i].name, ".key"));
@@ -330,8 +335,8 @@ static void connect_name(struct pair *p, const char *name)
     assert_non_null(p->client.tls);
 }
 
-static struct pair make_pair_of(const struct br_tls_config *client, const struct br_tls_config *server,
-                                const char *name)
+static struct pair make_pair_of(const struct br_tls_config *client,
+                                const struct br_tls_config *server, const char *name)
 {
     struct pair p = {0};
     p.server.ctx = context(server, true, both_protocols);
@@ -482,7 +487,8 @@ static void test_data(void **state)
     }
 }
 
-/* A record of RFC 8446 has 5 bytes of header, 1 of type and 16 of tag; full ones fill their buffers. */
+/* A record of RFC 8446 has 5 bytes of header, 1 of type and 16 of tag; full ones fill their
+ * buffers. */
 static void test_output_is_compact(void **state)
 {
     (void)state;
@@ -522,7 +528,8 @@ static void test_reader_may_refuse(void **state)
     struct br_buf *flat = br_rope_flat(&out, pool, &data);
     int calls = 0;
     struct br_err err = {0};
-    assert_int_equal(br_tls_input(p.server.tls, data, out.len, refuse_plain, &calls, &err), BR_ETOOBIG);
+    assert_int_equal(br_tls_input(p.server.tls, data, out.len, refuse_plain, &calls, &err),
+                     BR_ETOOBIG);
     assert_int_equal(br_tls_input(p.server.tls, data, 5, refuse_plain, &calls, &err), BR_ETOOBIG);
     assert_int_equal(calls, 1);
     br_buf_unref(flat);
@@ -598,9 +605,12 @@ static void test_alpn(void **state)
         const char *const *client, *const *server;
         const char *chosen;
     } rows[] = {
-        {only_h1, both_protocols, "http/1.1"}, {only_h2, both_protocols, "h2"},
-        {h1_first, both_protocols, "h2"},      {both_protocols, h1_first, "http/1.1"},
-        {NULL, both_protocols, ""},            {both_protocols, NULL, ""},
+        {only_h1, both_protocols, "http/1.1"},
+        {only_h2, both_protocols, "h2"},
+        {h1_first, both_protocols, "h2"},
+        {both_protocols, h1_first, "http/1.1"},
+        {NULL, both_protocols, ""},
+        {both_protocols, NULL, ""},
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
         struct pair p = alpn_pair(rows[i].client, rows[i].server);
@@ -955,6 +965,18 @@ static void test_server_order_wins(void **state)
     free_end(&server);
 }
 
+static void test_server_order_wins_in_tls13(void **state)
+{
+    (void)state;
+    struct br_tls_config config = server_config();
+    struct end server = server_end(&config);
+    struct raw client = raw_client(TLS1_3_VERSION, "ALL"); /* OpenSSL's own order: AES-256 first */
+    assert_int_equal(raw_handshake(&client, &server), 1);
+    assert_string_equal(SSL_get_cipher_name(client.ssl), "TLS_AES_128_GCM_SHA256");
+    raw_free(&client);
+    free_end(&server);
+}
+
 static void test_no_renegotiation(void **state)
 {
     (void)state;
@@ -1036,7 +1058,7 @@ static void test_curves(void **state)
         const char *client; /* as OpenSSL writes it */
         bool match;
     } rows[] = {
-        {"P256", "P-256", true},   {"P384", "P-384", true},      {"P521", "P-521", true},
+        {"P256", "P-256", true},    {"P384", "P-384", true},   {"P521", "P-521", true},
         {"X25519", "X25519", true}, {"P256", "X25519", false}, {"X25519", "P-384", false},
     };
     for (size_t i = 0; i < BR_COUNT(rows); i++) {
@@ -1128,8 +1150,8 @@ static void test_damaged_records(void **state)
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static void assert_refused(const struct br_tls_config *config, bool server, int code, const char *words,
-                           const char *more)
+static void assert_refused(const struct br_tls_config *config, bool server, int code,
+                           const char *words, const char *more)
 {
     struct br_err err = {0};
     struct br_tls_context *ctx = NULL;
@@ -1150,7 +1172,8 @@ static void test_bad_files(void **state)
         int code;
         const char *words, *more;
     } rows[] = {
-        {"nowhere.pem", "server.key", BR_EIO, "cert_file ", "nowhere.pem cannot be opened: No such"},
+        {"nowhere.pem", "server.key", BR_EIO, "cert_file ",
+         "nowhere.pem cannot be opened: No such"},
         {"server.pem", "nowhere.key", BR_EIO, "key_file ", "nowhere.key cannot be opened: No such"},
         {".", "server.key", BR_EIO, "cert_file ", "cannot be read: Is a directory"},
         {"empty.pem", "server.key", BR_EINVAL, "empty.pem holds no cert", "BEGIN CERTIFICATE"},
@@ -1210,8 +1233,10 @@ static void test_bad_policy(void **state)
         {NULL, NULL, "TLS_NO_SUCH", NULL, "cipher_suites", "TLS_NO_SUCH"},
         {NULL, NULL, "ALL", NULL, "cipher_suites", "\"ALL\""},
         {NULL, NULL, "TLS_RSA_WITH_AES_128_GCM_SHA256", NULL, "is insecure", "include_insecure"},
-        {NULL, NULL, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", NULL, "is insecure", "include_insecure"},
-        {NULL, NULL, "TLS_DH_anon_WITH_AES_128_GCM_SHA256", NULL, "is insecure", "include_insecure"},
+        {NULL, NULL, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", NULL, "is insecure",
+         "include_insecure"},
+        {NULL, NULL, "TLS_DH_anon_WITH_AES_128_GCM_SHA256", NULL, "is insecure",
+         "include_insecure"},
         {NULL, "1.2", "TLS_AES_128_GCM_SHA256", NULL, "none of TLS 1.2", "max_version"},
         {NULL, NULL, NULL, "P-999", "curve_preferences", "\"P-999\""},
         {NULL, NULL, NULL, "X25519:P-256", "curve_preferences", "X25519:P-256"},
@@ -1270,10 +1295,20 @@ static const struct br_option *row(const struct br_option *table, const char *na
 static void test_option_tables(void **state)
 {
     (void)state;
-    static const char *const common[] = {
-        "ca_file", "ca_pem", "cert_file", "cert_pem", "key_file", "key_pem", "min_version",
-        "max_version", "cipher_suites", "include_insecure_cipher_suites", "curve_preferences",
-        "reload_interval", "include_system_ca_certs_pool", "tpm"};
+    static const char *const common[] = {"ca_file",
+                                         "ca_pem",
+                                         "cert_file",
+                                         "cert_pem",
+                                         "key_file",
+                                         "key_pem",
+                                         "min_version",
+                                         "max_version",
+                                         "cipher_suites",
+                                         "include_insecure_cipher_suites",
+                                         "curve_preferences",
+                                         "reload_interval",
+                                         "include_system_ca_certs_pool",
+                                         "tpm"};
     for (size_t i = 0; i < BR_COUNT(common); i++) {
         assert_non_null(row(br_tls_server_options, common[i]));
         assert_non_null(row(br_tls_client_options, common[i]));
@@ -1313,8 +1348,8 @@ static void test_reload(void **state)
 {
     (void)state;
     install("server");
-    struct br_tls_config server = {.cert_file = path("live.pem"), .key_file = path("live.key"),
-                                   .reload_interval = 1};
+    struct br_tls_config server = {
+        .cert_file = path("live.pem"), .key_file = path("live.key"), .reload_interval = 1};
     struct br_tls_config ours = client_config(), theirs = {.ca_file = path("other_ca.pem")};
     struct pair old = make_pair_of(&ours, &server, "localhost");
     talk(&old, SIZE_MAX);
@@ -1379,8 +1414,10 @@ static void test_client_ca_reload(void **state)
     for (int asked = 0; asked < 2; asked++) {
         install("server");
         copy_text("ca.pem", "live_ca.pem");
-        struct br_tls_config server = {.cert_file = path("live.pem"), .key_file = path("live.key"),
-                                       .client_ca_file = path("live_ca.pem"), .reload_interval = 1,
+        struct br_tls_config server = {.cert_file = path("live.pem"),
+                                       .key_file = path("live.key"),
+                                       .client_ca_file = path("live_ca.pem"),
+                                       .reload_interval = 1,
                                        .client_ca_file_reload = asked == 1};
         struct br_tls_config client = client_config();
         client.cert_file = path("stranger.pem");
@@ -1418,8 +1455,8 @@ static void test_reload_among_threads(void **state)
 {
     (void)state;
     install("server");
-    struct br_tls_config server = {.cert_file = path("live.pem"), .key_file = path("live.key"),
-                                   .reload_interval = 1};
+    struct br_tls_config server = {
+        .cert_file = path("live.pem"), .key_file = path("live.key"), .reload_interval = 1};
     struct br_tls_context *ctx = context(&server, true, both_protocols);
     pthread_t threads[3];
     for (size_t i = 0; i < BR_COUNT(threads); i++)
@@ -1536,6 +1573,7 @@ int main(void)
         cmocka_unit_test(test_old_versions_are_refused),
         cmocka_unit_test(test_ciphers),
         cmocka_unit_test(test_server_order_wins),
+        cmocka_unit_test(test_server_order_wins_in_tls13),
         cmocka_unit_test(test_no_renegotiation),
         cmocka_unit_test(test_key_update),
         cmocka_unit_test(test_sessions_resume),
