@@ -9,15 +9,15 @@
 #include "base/str.h"
 #include "net/tls_internal.h"
 
-/* A record of RECORD bytes of plaintext is at most PIECE bytes with any AEAD cipher (5 of header, 8 of
- * nonce, 16 of tag, 1 of type), so that it fills one buffer. */
+/* A record of RECORD bytes of plaintext is at most PIECE bytes with any AEAD cipher (5 of header, 8
+ * of nonce, 16 of tag, 1 of type), so that it fills one buffer. */
 #define PIECE 16384u
 #define RECORD (PIECE - 64u)
 #define PLAIN_MAX 16384u
 
-/* What OpenSSL may want to say without being asked: the longest is a flight with a certificate chain
- * (it takes 100 KiB of the peer's at the most); a peer that asks for key updates and never reads the
- * answers ends here. */
+/* What OpenSSL may want to say without being asked: the longest is a flight with a certificate
+ * chain (it takes 100 KiB of the peer's at the most); a peer that asks for key updates and never
+ * reads the answers ends here. */
 #define CONTROL_MAX (256u << 10)
 
 struct br_tls {
@@ -25,13 +25,13 @@ struct br_tls {
     SSL *ssl;
     const uint8_t *in; /* what the BIO reads: input's argument */
     size_t in_len;
-    struct br_str control;  /* what the BIO wrote outside of br_tls_output */
-    struct br_rope plain;   /* to encrypt */
-    size_t plain_left;      /* of it, while in br_tls_output */
-    struct br_pool *pool;   /* while in br_tls_output, else NULL */
-    struct br_rope *out;    /* likewise */
-    struct br_buf *piece;   /* likewise: being filled, not in `out` yet */
-    int in_code, out_code;  /* not 0: what ended the direction */
+    struct br_str control; /* what the BIO wrote outside of br_tls_output */
+    struct br_rope plain;  /* to encrypt */
+    size_t plain_left;     /* of it, while in br_tls_output */
+    struct br_pool *pool;  /* while in br_tls_output, else NULL */
+    struct br_rope *out;   /* likewise */
+    struct br_buf *piece;  /* likewise: being filled, not in `out` yet */
+    int in_code, out_code; /* not 0: what ended the direction */
     bool server, ready;
     bool closing; /* close_notify is asked for */
     bool closed;  /* and written */
@@ -136,8 +136,8 @@ static bool set_bio(struct br_tls *t)
     return true;
 }
 
-/* An address is verified as such and is no SNI (RFC 6066 section 3). Without a name nothing could be
- * verified, which must not mean that anything goes. */
+/* An address is verified as such and is no SNI (RFC 6066 section 3). Without a name nothing could
+ * be verified, which must not mean that anything goes. */
 static bool set_peer_name(struct br_tls *t, const char *name)
 {
     const struct br_tls_config *config = &t->ctx->config;
@@ -214,10 +214,11 @@ static int verify_failed(const struct br_tls *t, struct br_err *err)
     const char *peer = t->server ? "client" : "server";
     if (why == X509_V_ERR_HOSTNAME_MISMATCH || why == X509_V_ERR_IP_ADDRESS_MISMATCH) {
         const char *host = X509_VERIFY_PARAM_get0_host(SSL_get0_param(t->ssl), 0);
-        return br_err_set(err, BR_EPROTO,
-                          "The server's certificate is not for %.255s: its subjectAltName has to have "
-                          "that, or server_name_override has to be what it has.",
-                          host ? host : "this address");
+        return br_err_set(
+            err, BR_EPROTO,
+            "The server's certificate is not for %.255s: its subjectAltName has to have "
+            "that, or server_name_override has to be what it has.",
+            host ? host : "this address");
     }
     return br_err_set(err, BR_EPROTO, "The %s's certificate is not accepted: %s.", peer,
                       X509_verify_cert_error_string(why));
@@ -229,8 +230,9 @@ static int ssl_failed(const struct br_tls *t, int reason, struct br_err *err)
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return verify_failed(t, err);
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-        return br_err_set(err, BR_EPROTO, "The client gave no certificate, which client_ca_file asks "
-                                          "for.");
+        return br_err_set(err, BR_EPROTO,
+                          "The client gave no certificate, which client_ca_file asks "
+                          "for.");
     case SSL_R_HTTP_REQUEST:
         return br_err_set(err, BR_EPROTO, "The client speaks HTTP without TLS.");
     case SSL_R_WRONG_VERSION_NUMBER:
@@ -256,7 +258,7 @@ static int explain(struct br_tls *t, int rc, struct br_err *err)
     if (t->control.failed && t->control.len > CONTROL_MAX / 2)
         return br_err_set(err, BR_EPROTO, "The peer asks for TLS messages and does not read them.");
     if (t->control.failed || ERR_GET_REASON(e) == ERR_R_MALLOC_FAILURE)
-        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+        return br_tls_no_memory(err);
     if (ERR_GET_LIB(e) == ERR_LIB_SSL)
         return ssl_failed(t, ERR_GET_REASON(e), err);
     return br_err_set(err, BR_EPROTO, "TLS failed: %s.", br_tls_reason());
@@ -352,13 +354,12 @@ static int encrypt(struct br_tls *t, const uint8_t *data, size_t len)
     if (SSL_write(t->ssl, data, (int)len) == (int)len)
         return 0;
     t->broken = true;
-    return ERR_peek_error() && ERR_GET_REASON(ERR_peek_error()) != ERR_R_MALLOC_FAILURE
-               ? BR_EPROTO
-               : BR_ENOMEM;
+    return ERR_peek_error() && ERR_GET_REASON(ERR_peek_error()) != ERR_R_MALLOC_FAILURE ? BR_EPROTO
+                                                                                        : BR_ENOMEM;
 }
 
-/* Full records: out of a slice directly where it has that much, out of `record` where small slices have
- * to be put together first. */
+/* Full records: out of a slice directly where it has that much, out of `record` where small slices
+ * have to be put together first. */
 static int encrypt_plain(struct br_tls *t)
 {
     uint8_t record[RECORD];

@@ -71,7 +71,7 @@ static int set_client(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *e
     if (!ctx->config.insecure_skip_verify)
         SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER, NULL);
     if (ctx->alpn_len && SSL_CTX_set_alpn_protos(ssl, ctx->alpn, (unsigned)ctx->alpn_len))
-        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+        return br_tls_no_memory(err);
     return 0;
 }
 
@@ -80,7 +80,8 @@ static int set_policy(struct br_tls_context *ctx, SSL_CTX *ssl, struct br_err *e
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
-    /* An idle connection keeps no record buffers; the chain that goes out is the file's, as it is. */
+    /* An idle connection keeps no record buffers; the chain that goes out is the file's, as it is.
+     */
     SSL_CTX_set_mode(ssl, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(ssl), X509_V_FLAG_PARTIAL_CHAIN);
     int rc = br_tls_policy_apply(ssl, &ctx->config, err);
@@ -107,11 +108,13 @@ static int build(struct br_tls_context *ctx, unsigned parts, SSL_CTX *old, SSL_C
     if (!rc)
         rc = parts & TRUST ? br_tls_trust_load(ssl, &ctx->config, ctx->server, err)
                            : br_tls_trust_copy(ssl, old, err);
-    if (rc)
-        SSL_CTX_free(ssl);
-    else
+    if (rc == 0) {
         *ret = ssl;
-    return rc;
+        return 0;
+    }
+    SSL_CTX_free(ssl);
+    /* A parser without memory finds fault with the file. */
+    return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE ? br_tls_no_memory(err) : rc;
 }
 
 /* --- Reloading ------------------------------------------------------------------------------- */
@@ -157,8 +160,8 @@ static unsigned changed_parts(struct br_tls_context *ctx)
     return parts;
 }
 
-/* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the lock,
- * because only the one thread that set `reloading` writes it. */
+/* Part by part, so that a bad one does not keep a good one out. `ctx->ssl` is read without the
+ * lock, because only the one thread that set `reloading` writes it. */
 static void reload_part(struct br_tls_context *ctx, enum part part)
 {
     SSL_CTX *fresh = NULL, *old = NULL;
@@ -237,7 +240,7 @@ static int context_init(struct br_tls_context *ctx, const char *const *alpn, str
         return rc;
     ctx->bio = br_tls_bio_method();
     if (!ctx->bio)
-        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+        return br_tls_no_memory(err);
     (void)changed_parts(ctx);
     ctx->next_look_ns = now_ns() + interval_ns(ctx);
     return build(ctx, IDENTITY | TRUST, NULL, &ctx->ssl, err);
@@ -248,7 +251,7 @@ int br_tls_context_new(const struct br_tls_config *config, bool server, const ch
 {
     struct br_tls_context *ctx = br_calloc(1, sizeof *ctx);
     if (!ctx)
-        return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
+        return br_tls_no_memory(err);
     ctx->config = *config;
     ctx->server = server;
     pthread_mutex_init(&ctx->lock, NULL);

@@ -39,6 +39,9 @@ struct br_tls_context {
 /* The first reason in OpenSSL's error queue, as text. Never NULL. */
 const char *br_tls_reason(void);
 
+/* Says so in `err`; returns BR_ENOMEM. */
+int br_tls_no_memory(struct br_err *err);
+
 /* Versions, ciphers and groups of `config`. Returns 0, BR_EINVAL or BR_ENOMEM. */
 int br_tls_policy_apply(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err);
 

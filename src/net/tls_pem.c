@@ -21,7 +21,7 @@ const char *br_tls_reason(void)
     return text ? text : "no reason given";
 }
 
-static int no_memory(struct br_err *err)
+int br_tls_no_memory(struct br_err *err)
 {
     return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
 }
@@ -38,7 +38,7 @@ static int read_file(FILE *f, struct source *s, struct br_err *err)
         if (total > FILE_MAX)
             rc = br_err_set(err, BR_EINVAL, "%s is larger than %u MiB.", s->name, FILE_MAX >> 20);
         else if (BIO_write(s->bio, chunk, (int)n) != (int)n)
-            rc = no_memory(err);
+            rc = br_tls_no_memory(err);
     }
     if (!rc && ferror(f))
         rc = br_err_set(err, BR_EIO, "%s cannot be read: %s.", s->name, strerror(errno));
@@ -52,7 +52,7 @@ static int open_file(struct source *s, const char *file, struct br_err *err)
     if (!f)
         return br_err_set(err, BR_EIO, "%s cannot be opened: %s.", s->name, strerror(errno));
     s->bio = BIO_new(BIO_s_mem());
-    int rc = s->bio ? read_file(f, s, err) : no_memory(err);
+    int rc = s->bio ? read_file(f, s, err) : br_tls_no_memory(err);
     fclose(f);
     if (rc) {
         BIO_free(s->bio);
@@ -68,8 +68,8 @@ static int open_source(struct source *s, const char *what, const char *file, con
     bool has_file = file && *file, has_pem = pem && *pem;
     *s = (struct source){0};
     if (has_file && has_pem)
-        return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set: give one of them.", what,
-                          what);
+        return br_err_set(err, BR_EINVAL, "%s_file and %s_pem are both set: give one of them.",
+                          what, what);
     if (has_file) {
         (void)snprintf(s->name, sizeof s->name, "%s_file %.256s", what, file);
         return open_file(s, file, err);
@@ -77,7 +77,7 @@ static int open_source(struct source *s, const char *what, const char *file, con
     if (has_pem) {
         (void)snprintf(s->name, sizeof s->name, "%s_pem", what);
         s->bio = BIO_new_mem_buf(pem, -1);
-        return s->bio ? 0 : no_memory(err);
+        return s->bio ? 0 : br_tls_no_memory(err);
     }
     return 0;
 }
@@ -109,7 +109,7 @@ static int read_key(struct source *s, EVP_PKEY **ret, struct br_err *err)
 }
 
 /* Every certificate of the source, at least one. */
-static int read_certs(struct source *s, STACK_OF(X509) **ret, struct br_err *err)
+static int read_certs(struct source *s, STACK_OF(X509) * *ret, struct br_err *err)
 {
     STACK_OF(X509) *certs = sk_X509_new_null();
     X509 *cert;
@@ -122,7 +122,7 @@ static int read_certs(struct source *s, STACK_OF(X509) **ret, struct br_err *err
         }
     }
     if (!certs)
-        return no_memory(err);
+        return br_tls_no_memory(err);
     bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
     int n = sk_X509_num(certs);
     if (at_end && n > 0) {
@@ -139,21 +139,30 @@ static int read_certs(struct source *s, STACK_OF(X509) **ret, struct br_err *err
                       br_tls_reason());
 }
 
-static int use_identity(SSL_CTX *ssl, struct source *cert_source, struct source *key_source,
-                        STACK_OF(X509) *certs, EVP_PKEY *key, struct br_err *err)
+static int compare_key(struct source *cert, struct source *key, X509 *leaf, EVP_PKEY *pkey,
+                       struct br_err *err)
 {
-    X509 *leaf = sk_X509_value(certs, 0);
     ERR_clear_error();
-    if (!X509_check_private_key(leaf, key))
-        return br_err_set(err, BR_EINVAL,
-                          "%s is not the key of the first certificate in %s: that one has to be ours, "
-                          "before its issuers.",
-                          key_source->name, cert_source->name);
+    if (X509_check_private_key(leaf, pkey))
+        return 0;
+    int reason = ERR_GET_REASON(ERR_peek_last_error());
+    if (reason != X509_R_KEY_VALUES_MISMATCH && reason != X509_R_KEY_TYPE_MISMATCH)
+        return br_err_set(err, BR_EINVAL, "%s has a public key that OpenSSL does not take: %s.",
+                          cert->name, br_tls_reason());
+    return br_err_set(err, BR_EINVAL,
+                      "%s is not the key of the first certificate in %s: that one has to be ours, "
+                      "before its issuers.",
+                      key->name, cert->name);
+}
+
+static int use_identity(SSL_CTX *ssl, struct source *cert, STACK_OF(X509) * certs, EVP_PKEY *pkey,
+                        struct br_err *err)
+{
     X509 *own = sk_X509_shift(certs);
-    int ok = SSL_CTX_use_cert_and_key(ssl, own, key, certs, 1);
+    int ok = SSL_CTX_use_cert_and_key(ssl, own, pkey, certs, 1);
     X509_free(own);
     if (!ok)
-        return br_err_set(err, BR_EINVAL, "%s is refused by OpenSSL: %s.", cert_source->name,
+        return br_err_set(err, BR_EINVAL, "%s is refused by OpenSSL: %s.", cert->name,
                           br_tls_reason());
     return 0;
 }
@@ -166,7 +175,9 @@ static int load_identity(SSL_CTX *ssl, struct source *cert, struct source *key, 
     if (!rc)
         rc = read_key(key, &pkey, err);
     if (!rc)
-        rc = use_identity(ssl, cert, key, certs, pkey, err);
+        rc = compare_key(cert, key, sk_X509_value(certs, 0), pkey, err);
+    if (!rc)
+        rc = use_identity(ssl, cert, certs, pkey, err);
     EVP_PKEY_free(pkey);
     sk_X509_pop_free(certs, X509_free);
     return rc;
@@ -201,7 +212,7 @@ int br_tls_identity_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err)
     SSL_CTX_get0_chain_certs(from, &chain);
     return SSL_CTX_use_cert_and_key(ssl, cert, SSL_CTX_get0_privatekey(from), chain, 1)
                ? 0
-               : no_memory(err);
+               : br_tls_no_memory(err);
 }
 
 static int load_trusted(SSL_CTX *ssl, struct source *s, bool server, struct br_err *err)
@@ -212,7 +223,7 @@ static int load_trusted(SSL_CTX *ssl, struct source *s, bool server, struct br_e
         X509 *cert = sk_X509_value(certs, i);
         if (!X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), cert) ||
             (server && !SSL_CTX_add_client_CA(ssl, cert)))
-            rc = no_memory(err);
+            rc = br_tls_no_memory(err);
     }
     sk_X509_pop_free(certs, X509_free);
     return rc;
@@ -228,7 +239,7 @@ int br_tls_trust_load(SSL_CTX *ssl, const struct br_tls_config *config, bool ser
         rc = load_trusted(ssl, &ca, server, err);
     if (!rc && !server && (!ca.bio || config->include_system_ca_certs_pool) &&
         !SSL_CTX_set_default_verify_paths(ssl))
-        rc = no_memory(err);
+        rc = br_tls_no_memory(err);
     BIO_free(ca.bio);
     return rc;
 }
@@ -241,7 +252,7 @@ int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err)
         return 0;
     STACK_OF(X509_NAME) *copy = SSL_dup_CA_list(names);
     if (!copy)
-        return no_memory(err);
+        return br_tls_no_memory(err);
     SSL_CTX_set_client_CA_list(ssl, copy);
     return 0;
 }

@@ -10,10 +10,13 @@
 #define LIST_MAX (1u << 20) /* far more than a config file can hold */
 
 /* RFC 9325 section 4.2, in the order of most hardware's speed. */
-static const char default_ciphers[] =
-    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
-    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
-    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+static const char default_ciphers[] = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+                                      "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+                                      "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+
+/* The same order as for TLS 1.2 (and Go's): all there are, fastest first. */
+static const char tls13_ciphers[] =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
 struct group {
     const char *go, *openssl;
@@ -29,11 +32,6 @@ static const struct group groups[] = {
     {"SecP384r1MLKEM1024", "SecP384r1MLKEM1024"},
 };
 
-static int no_memory(struct br_err *err)
-{
-    return br_err_set(err, BR_ENOMEM, "There is no memory for TLS.");
-}
-
 static int parse_version(const char *key, const char *text, int dflt, int *ret, struct br_err *err)
 {
     if (!text || !*text) {
@@ -44,8 +42,8 @@ static int parse_version(const char *key, const char *text, int dflt, int *ret, 
         *ret = TLS1_3_VERSION;
     } else if (strcmp(text, "1.0") == 0 || strcmp(text, "1.1") == 0) {
         return br_err_set(err, BR_EINVAL,
-                          "%s is \"%s\", which is broken and not supported: \"1.2\" or \"1.3\".", key,
-                          text);
+                          "%s is \"%s\", which is broken and not supported: \"1.2\" or \"1.3\".",
+                          key, text);
     } else {
         return br_err_set(err, BR_EINVAL, "%s is \"%.32s\": it has to be \"1.2\" or \"1.3\".", key,
                           text);
@@ -83,7 +81,7 @@ static bool is_secure(const SSL_CIPHER *c)
            SSL_CIPHER_get_digest_nid(c) == NID_sha1;
 }
 
-static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) *all, const char *name)
+static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) * all, const char *name)
 {
     for (int i = 0; i < sk_SSL_CIPHER_num(all); i++) {
         const SSL_CIPHER *c = sk_SSL_CIPHER_value(all, i);
@@ -95,14 +93,15 @@ static const SSL_CIPHER *find_cipher(STACK_OF(SSL_CIPHER) *all, const char *name
 }
 
 static int add_cipher(struct br_str *list, const struct br_tls_config *config, const char *name,
-                      STACK_OF(SSL_CIPHER) *all, struct br_err *err)
+                      STACK_OF(SSL_CIPHER) * all, struct br_err *err)
 {
     const SSL_CIPHER *c = find_cipher(all, name);
     if (!c)
-        return br_err_set(err, BR_EINVAL,
-                          "cipher_suites: \"%.64s\" is not a suite that OpenSSL has here; one that it "
-                          "has is \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\".",
-                          name);
+        return br_err_set(
+            err, BR_EINVAL,
+            "cipher_suites: \"%.64s\" is not a suite that OpenSSL has here; one that it "
+            "has is \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\".",
+            name);
     if (strcmp(SSL_CIPHER_get_version(c), "TLSv1.3") == 0)
         return 0;
     if (!is_secure(c) && !config->include_insecure_cipher_suites)
@@ -128,10 +127,10 @@ static int only_tls13(SSL_CTX *ssl, struct br_err *err)
     if (SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION)
         return br_err_set(err, BR_EINVAL,
                           "cipher_suites has none of TLS 1.2, but max_version is \"1.2\".");
-    return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) ? 0 : no_memory(err);
+    return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) ? 0 : br_tls_no_memory(err);
 }
 
-static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) *all,
+static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) * all,
                                const struct br_tls_config *config, struct br_err *err)
 {
     struct br_str list = {.max = LIST_MAX};
@@ -139,7 +138,7 @@ static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) *all,
     for (size_t i = 0; i < config->cipher_suites.n && !rc; i++)
         rc = add_cipher(&list, config, config->cipher_suites.v[i], all, err);
     if (!rc && list.failed)
-        rc = no_memory(err);
+        rc = br_tls_no_memory(err);
     if (!rc)
         rc = list.len ? set_ciphers(ssl, list.data, err) : only_tls13(ssl, err);
     br_str_release(&list);
@@ -148,6 +147,9 @@ static int apply_named_ciphers(SSL_CTX *ssl, STACK_OF(SSL_CIPHER) *all,
 
 static int apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config, struct br_err *err)
 {
+    if (!SSL_CTX_set_ciphersuites(ssl, tls13_ciphers))
+        return br_err_set(err, BR_EINVAL, "OpenSSL refuses the TLS 1.3 cipher suites: %s.",
+                          br_tls_reason());
     if (config->cipher_suites.n == 0)
         return set_ciphers(ssl, default_ciphers, err);
     /* Names are looked up in a context of their own, because asking for every suite there is lowers
@@ -155,7 +157,7 @@ static int apply_ciphers(SSL_CTX *ssl, const struct br_tls_config *config, struc
     SSL_CTX *any = SSL_CTX_new(TLS_method());
     if (!any || !SSL_CTX_set_cipher_list(any, "ALL:COMPLEMENTOFALL:@SECLEVEL=0")) {
         SSL_CTX_free(any);
-        return no_memory(err);
+        return br_tls_no_memory(err);
     }
     int rc = apply_named_ciphers(ssl, SSL_CTX_get_ciphers(any), config, err);
     SSL_CTX_free(any);
@@ -175,10 +177,11 @@ static int add_group(struct br_str *list, SSL_CTX *ssl, const char *go, struct b
 {
     const char *name = group_name(go);
     if (!name)
-        return br_err_set(err, BR_EINVAL,
-                          "curve_preferences: \"%.32s\" is not a curve: X25519, P256, P384, P521 or "
-                          "X25519MLKEM768.",
-                          go);
+        return br_err_set(
+            err, BR_EINVAL,
+            "curve_preferences: \"%.32s\" is not a curve: X25519, P256, P384, P521 or "
+            "X25519MLKEM768.",
+            go);
     if (SSL_CTX_set1_groups_list(ssl, name))
         br_str_printf(list, "%s%s", list->len ? ":" : "", name);
     return 0;
@@ -193,9 +196,10 @@ static int apply_groups(SSL_CTX *ssl, const struct br_tls_config *config, struct
     for (size_t i = 0; i < config->curve_preferences.n && !rc; i++)
         rc = add_group(&list, ssl, config->curve_preferences.v[i], err);
     if (!rc && list.failed)
-        rc = no_memory(err);
+        rc = br_tls_no_memory(err);
     if (!rc && list.len == 0)
-        rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL has none of these curves here.");
+        rc =
+            br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL has none of these curves here.");
     if (!rc && !SSL_CTX_set1_groups_list(ssl, list.data))
         rc = br_err_set(err, BR_EINVAL, "curve_preferences: OpenSSL refuses \"%.128s\": %s.",
                         list.data, br_tls_reason());
