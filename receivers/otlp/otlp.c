@@ -525,7 +525,7 @@ static void otlp_destroy(struct br_node *node)
     br_codec_free(otlp->codec);
 }
 
-const struct br_component br_otlp_receiver;
+extern const struct br_component br_otlp_receiver;
 const struct br_component br_otlp_receiver = {
     .name = "otlp",
     .kind = BR_RECEIVER,

@@ -2,28 +2,16 @@
 #include "pipeline/component.h"
 
 extern const struct br_component br_batch_processor;
-extern const struct br_component br_debug_exporter;
-extern const struct br_component br_file_exporter;
-extern const struct br_component br_health_check_extension;
-extern const struct br_component br_join_processor;
-extern const struct br_component br_memory_limiter_processor;
 extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
-extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
     &br_batch_processor,
-    &br_join_processor,
-    &br_memory_limiter_processor,
-    &br_resource_processor,
-    &br_debug_exporter,
-    &br_file_exporter,
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,
-    &br_health_check_extension,
     NULL,
 };

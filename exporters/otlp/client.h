@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the otlp (gRPC) and otlphttp exporters share: one attempt at sending an item, from its bytes to
+ * the outcome. Source: opentelemetry-proto docs/specification.md 1.11, "Failures", "Partial Success".
+ */
+#pragma once
+
+#include "net/client.h"
+#include "pipeline/exporter.h"
+#include "wire/compression.h"
+
+enum otlp_encoding { OTLP_PROTO, OTLP_AS_JSON };
+
+/* Everything that the two configs boil down to. */
+struct otlp_target {
+    bool grpc;
+    enum otlp_encoding encoding;
+    enum br_encoding compression;
+    int level;
+    const char *path[BR_SIGNALS];
+    struct br_client *client[BR_SIGNALS]; /* may be one and the same */
+    const struct br_headers *headers;
+    const char *user_agent, *authority;
+    uint64_t timeout_ms;
+};
+
+struct otlp_sender;
+
+/* NULL when there is no memory. `target` is borrowed for the sender's life. */
+struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_target *target);
+
+/* Sends the item once and finishes it. */
+void otlp_sender_send(struct otlp_sender *s, struct br_item *item);
+
+/* Finishes what is under way with BR_RETRY. Accepts NULL. */
+void otlp_sender_free(struct otlp_sender *s);
+
+/* Reads "gzip", "zstd", "deflate", "zlib", "none", "" as a compression; false when it is none of these. */
+bool otlp_read_compression(const char *name, enum br_encoding *ret);

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The otlp exporter: OTLP over gRPC. */
+#include <stdio.h>
+#include <string.h>
+
+#include "exporters/otlp/client.h"
+
+struct keepalive {
+    uint64_t time, timeout;
+    bool permit_without_stream;
+};
+
+struct config {
+    const char *endpoint, *compression, *authority, *user_agent;
+    struct br_tls_config tls;
+    struct br_headers headers;
+    struct keepalive *keepalive;
+    struct br_exporter_config common;
+};
+
+struct state {
+    struct otlp_target target;
+    struct br_client *client;
+    struct otlp_sender *sender;
+};
+
+static const struct br_option keepalive_options[] = {
+    BR_DURATION(struct keepalive, time, "10s", "ping after so long without a sign of the server"),
+    BR_DURATION(struct keepalive, timeout, "10s", "close when a ping is not answered in it"),
+    BR_BOOL(struct keepalive, permit_without_stream, false, "ping idle connections too"),
+    BR_OPT_END,
+};
+
+static const struct br_option options[] = {
+    {.name = "endpoint",
+     .kind = BR_OPT_STRING,
+     .offset = BR_OPT_FIELD(struct config, endpoint, const char *),
+     .required = true,
+     .help = "host:port, http(s)://host:port, dns:///host:port or unix:///path"},
+    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_STRING(struct config, compression, "gzip", "gzip, zstd or none"),
+    BR_HEADERS(struct config, headers, "metadata of every request"),
+    BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options, "pings"),
+    BR_STRING(struct config, authority, NULL, "the :authority to send; default: from the endpoint"),
+    BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "the user-agent to send"),
+    BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
+    BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
+    BR_IGNORED("wait_for_ready", "what cannot be sent is retried"),
+    BR_IGNORED("balancer_name", "one connection per worker"),
+    BR_EXPORTER_OPTIONS(struct config, common, "5s"),
+    BR_OPT_END,
+};
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    const struct config *c = config;
+    struct br_endpoint endpoint;
+    struct br_err err = {0};
+    enum br_encoding encoding;
+    char at[256];
+    size_t before = errs->n_errors;
+    (void)arena;
+    if (c->endpoint && br_endpoint_read(c->endpoint, true, &endpoint, &err)) {
+        (void)snprintf(at, sizeof at, "%s::endpoint", path);
+        br_errs_add(errs, br_yaml_get(node, "endpoint"), at, "%s", err.text);
+    }
+    if (!otlp_read_compression(c->compression, &encoding) || encoding == BR_ENCODING_DEFLATE) {
+        (void)snprintf(at, sizeof at, "%s::compression", path);
+        br_errs_add(errs, br_yaml_get(node, "compression"), at,
+                    "must be gzip, zstd or none, got \"%s\"", c->compression);
+    }
+    (void)br_exporter_check(&c->common, node, path, errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    s->target = (struct otlp_target){
+        .grpc = true,
+        .path = {"/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+                 "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"},
+        .headers = &c->headers,
+        .user_agent = c->user_agent,
+        .authority = c->authority,
+        .timeout_ms = c->common.timeout / 1000000};
+    (void)otlp_read_compression(c->compression, &s->target.compression);
+    s->sender = otlp_sender_new(node, &s->target);
+    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    struct br_client_config config = {.endpoint = c->endpoint,
+                                      .grpc = true,
+                                      .tls = &c->tls,
+                                      .authority = c->authority,
+                                      .log = &node->log};
+    if (c->keepalive) {
+        config.keepalive_time_ms = c->keepalive->time / 1000000;
+        config.keepalive_timeout_ms = c->keepalive->timeout / 1000000;
+        config.keepalive_without_stream = c->keepalive->permit_without_stream;
+    }
+    int rc = node->host->ops->connect(node->host, &config, &s->client, err);
+    s->target.client[BR_TRACES] = s->target.client[BR_PROFILES] = s->client;
+    return rc;
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    otlp_sender_send(s->sender, item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    otlp_sender_free(s->sender);
+    br_client_free(s->client);
+}
+
+extern const struct br_component br_otlp_exporter;
+const struct br_component br_otlp_exporter = {
+    .name = "otlp",
+    .alias = "otlp_grpc",
+    .kind = BR_EXPORTER,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "OTLP over gRPC",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .exporter_wrapped = true,
+    .resolves = true,
+    .common_at = offsetof(struct config, common),
+    .check = check,
+    .create = create,
+    .start = start,
+    .consume = consume,
+    .destroy = destroy,
+};

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The otlphttp exporter: OTLP over HTTP/1.1, protobuf or JSON. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exporters/otlp/client.h"
+
+struct compression_params {
+    int64_t level;
+};
+
+struct config {
+    const char *endpoint, *traces_endpoint, *profiles_endpoint;
+    int encoding;
+    const char *compression;
+    struct compression_params compression_params;
+    struct br_tls_config tls;
+    struct br_headers headers;
+    int64_t max_conns_per_host;
+    uint64_t idle_conn_timeout;
+    struct br_exporter_config common;
+};
+
+struct state {
+    struct otlp_target target;
+    char *path[BR_SIGNALS];
+    const char *url[BR_SIGNALS]; /* where each signal goes; NULL: nowhere */
+    struct br_client *client[BR_SIGNALS];
+    struct otlp_sender *sender;
+};
+
+static const char *const encodings[] = {"proto", "json", NULL};
+
+static const struct br_option params_options[] = {
+    BR_INT(struct compression_params, level, 0, -1, 22, "level of the compression; 0: its default"),
+    BR_OPT_END,
+};
+
+static const struct br_option options[] = {
+    BR_STRING(struct config, endpoint, NULL, "URL; /v1/traces or /v1development/profiles is added"),
+    BR_STRING(struct config, traces_endpoint, NULL, "URL for traces, used as it is"),
+    BR_STRING(struct config, profiles_endpoint, NULL, "URL for profiles, used as it is"),
+    BR_IGNORED("metrics_endpoint", "Braid sends no metrics"),
+    BR_IGNORED("logs_endpoint", "Braid sends no logs"),
+    BR_ENUM(struct config, encoding, "proto", encodings, "of the body"),
+    BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
+    BR_STRING(struct config, compression, "gzip", "gzip, zstd, deflate, zlib or none"),
+    BR_STRUCT(struct config, compression_params, params_options, "level"),
+    BR_HEADERS(struct config, headers, "headers of every request"),
+    BR_INT(struct config, max_conns_per_host, 0, 0, 10000, "connections at once; 0: 100"),
+    BR_DURATION(struct config, idle_conn_timeout, "90s", "close unused connections after it"),
+    BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
+    BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
+    BR_IGNORED("max_idle_conns", "see max_conns_per_host"),
+    BR_IGNORED("max_idle_conns_per_host", "see max_conns_per_host"),
+    BR_IGNORED("disable_keep_alives", "connections are kept"),
+    BR_IGNORED("http2_read_idle_timeout", "requests go over HTTP/1.1"),
+    BR_IGNORED("http2_ping_timeout", "requests go over HTTP/1.1"),
+    BR_IGNORED("force_attempt_http2", "requests go over HTTP/1.1"),
+    BR_IGNORED("cookies", "cookies are not kept"),
+    BR_EXPORTER_OPTIONS(struct config, common, "30s"),
+    BR_OPT_END,
+};
+
+static void check_url(const char *url, const char *key, const struct br_yaml *node,
+                      const char *path, struct br_errs *errs)
+{
+    struct br_endpoint endpoint;
+    struct br_err err = {0};
+    char at[256];
+    if (!url || !br_endpoint_read(url, false, &endpoint, &err))
+        return;
+    (void)snprintf(at, sizeof at, "%s::%s", path, key);
+    br_errs_add(errs, br_yaml_get(node, key), at, "%s", err.text);
+}
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    const struct config *c = config;
+    enum br_encoding encoding;
+    char at[256];
+    size_t before = errs->n_errors;
+    (void)arena;
+    if (!c->endpoint && !c->traces_endpoint && !c->profiles_endpoint)
+        br_errs_add(errs, node, path, "endpoint is required, or traces_endpoint and "
+                                      "profiles_endpoint for the signals that it exports");
+    check_url(c->endpoint, "endpoint", node, path, errs);
+    check_url(c->traces_endpoint, "traces_endpoint", node, path, errs);
+    check_url(c->profiles_endpoint, "profiles_endpoint", node, path, errs);
+    if (!otlp_read_compression(c->compression, &encoding)) {
+        (void)snprintf(at, sizeof at, "%s::compression", path);
+        br_errs_add(errs, br_yaml_get(node, "compression"), at,
+                    "must be gzip, zstd, deflate, zlib or none, got \"%s\"", c->compression);
+    }
+    (void)br_exporter_check(&c->common, node, path, errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+/* Where a signal goes: its own URL as it is, else the common one with the signal's path. */
+static bool set_path(struct state *s, const struct config *c, enum br_signal signal)
+{
+    static const char *const suffix[BR_SIGNALS] = {"/v1/traces", "/v1development/profiles"};
+    const char *own = signal == BR_TRACES ? c->traces_endpoint : c->profiles_endpoint;
+    struct br_endpoint e;
+    char path[1024];
+    s->url[signal] = own ? own : c->endpoint;
+    if (!s->url[signal] || br_endpoint_read(s->url[signal], false, &e, NULL))
+        return true;
+    (void)snprintf(path, sizeof path, "%s%s", e.path, own ? e.path[0] ? "" : "/" : suffix[signal]);
+    s->path[signal] = br_strdup(path);
+    s->target.path[signal] = s->path[signal];
+    return s->path[signal] != NULL;
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    s->target = (struct otlp_target){.encoding = (enum otlp_encoding)c->encoding,
+                                     .level = (int)c->compression_params.level,
+                                     .headers = &c->headers,
+                                     .user_agent = "Braid/" BR_VERSION,
+                                     .timeout_ms = c->common.timeout / 1000000};
+    (void)otlp_read_compression(c->compression, &s->target.compression);
+    if (set_path(s, c, BR_TRACES) && set_path(s, c, BR_PROFILES))
+        s->sender = otlp_sender_new(node, &s->target);
+    for (int i = 0; i < BR_SIGNALS; i++)
+        if (node->in_pipeline[i] && !s->url[i])
+            return br_err_set(err, BR_EINVAL, "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
+                              br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
+    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    for (int i = 0; i < BR_SIGNALS; i++) {
+        if (!s->url[i])
+            continue;
+        struct br_client_config config = {.endpoint = s->url[i],
+                                          .tls = &c->tls,
+                                          .max_connections = (unsigned)c->max_conns_per_host,
+                                          .idle_timeout_ms = c->idle_conn_timeout / 1000000,
+                                          .log = &node->log};
+        int rc = node->host->ops->connect(node->host, &config, &s->client[i], err);
+        if (rc)
+            return rc;
+        s->target.client[i] = s->client[i];
+    }
+    return 0;
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    otlp_sender_send(s->sender, item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    otlp_sender_free(s->sender);
+    for (int i = 0; i < BR_SIGNALS; i++) {
+        br_client_free(s->client[i]);
+        br_free(s->path[i]);
+    }
+}
+
+extern const struct br_component br_otlphttp_exporter;
+const struct br_component br_otlphttp_exporter = {
+    .name = "otlphttp",
+    .alias = "otlp_http",
+    .kind = BR_EXPORTER,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "OTLP over HTTP, protobuf or JSON",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .exporter_wrapped = true,
+    .resolves = true,
+    .common_at = offsetof(struct config, common),
+    .check = check,
+    .create = create,
+    .start = start,
+    .consume = consume,
+    .destroy = destroy,
+};
