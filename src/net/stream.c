@@ -197,8 +197,7 @@ static void read_some(struct br_stream *s)
                 br_stream_close(s, err.text);
             wind_down(s, rc);
         }
-        if (s->tls)
-            br_stream_wake(s);
+        br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
         if (!s->closing)
             s->events->on_progress(s);
         if ((size_t)n < BR_READ_SIZE)
