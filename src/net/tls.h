@@ -4,8 +4,8 @@
  * once from the config's `tls` block and shared by all connections of all workers; a connection
  * belongs to one worker.
  *
- * What is offered: TLS 1.2 and 1.3; for TLS 1.2 only ECDHE with AEAD ciphers unless the config names
- * others; no renegotiation, no compression, no early data; session tickets; the server's order of
+ * What is offered: TLS 1.2 and 1.3; for TLS 1.2 only ECDHE with AEAD ciphers unless the config
+ * names others; no renegotiation, no compression, no early data; session tickets; the server's order of
  * ciphers and protocols. As with the Collector, every certificate in a CA file is a trust anchor,
  * and names are looked for in subjectAltName only.
  *
@@ -36,11 +36,12 @@ struct br_tls_config {
     const char *client_ca_file;       /* servers: ask for and check client certificates */
     const char *server_name_override; /* clients */
     const char *min_version, *max_version; /* "1.2", "1.3"; NULL or "": 1.2, newest */
-    struct br_strings cipher_suites;  /* IANA or OpenSSL names for TLS 1.2; names of TLS 1.3, whose
-                                         suites are all on, only switch TLS 1.2 off by being alone */
+    /* IANA or OpenSSL names for TLS 1.2. The suites of TLS 1.3 are always on; naming them alone
+     * switches TLS 1.2 off. */
+    struct br_strings cipher_suites;
     bool include_insecure_cipher_suites;
-    struct br_strings curve_preferences; /* "X25519", "P256", ...; those that this OpenSSL lacks are
-                                            passed over while one remains */
+    /* "X25519", "P256", ...; those that this OpenSSL lacks are passed over while one remains. */
+    struct br_strings curve_preferences;
     bool insecure;                    /* clients: no TLS at all (unless the endpoint says https) */
     bool insecure_skip_verify;        /* clients */
     bool include_system_ca_certs_pool;
@@ -55,44 +56,45 @@ struct br_tls_context;
 struct br_tls;
 
 /* Loads certificates and keys. `config` is copied, the texts it points at are borrowed until
- * br_tls_context_free. `alpn` is the list of protocols in preference order, NULL-terminated
- * ({"h2", "http/1.1", NULL}), each of 1 to 31 bytes, 255 with a byte more for each; NULL: none. A server
- * refuses a client that offers others only; a client that offers none is welcome. Returns 0, BR_EINVAL,
- * BR_EIO or BR_ENOMEM with a sentence that names the file. */
+ * br_tls_context_free. `alpn` is the list of protocols in preference order, NULL-terminated ({"h2",
+ * "http/1.1", NULL}), each of 1 to 31 bytes, 255 with a byte more for each; NULL: none. A server
+ * refuses a client that offers others only; a client that offers none is welcome. Returns 0,
+ * BR_EINVAL, BR_EIO or BR_ENOMEM with a sentence that names the file. */
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
+
 /* After the last of its connections. */
 void br_tls_context_free(struct br_tls_context *ctx);
 
-/* True when a reload failed since the last call; then `err` (not NULL) says why. Any thread may ask,
- * one gets the answer. */
+/* True when a reload failed since the last call; then `err` (not NULL) says why. Any thread may
+ * ask, one gets the answer. */
 bool br_tls_context_reload_error(struct br_tls_context *ctx, struct br_err *err);
 
-/* One connection; clients give the name to verify and send (SNI): a host name, or an IP address, which
- * is verified and not sent. `server_name_override` goes before it; servers give NULL. A client's first
- * message is at br_tls_output at once. NULL when there is no memory, or when a client that verifies has
- * no name or one that cannot be (over 255 bytes). */
+/* One connection; clients give the name to verify and send (SNI): a host name, or an IP address,
+ * which is verified and not sent. `server_name_override` goes before it; servers give NULL. A
+ * client's first message is at br_tls_output at once. NULL when there is no memory, or when a
+ * client that verifies has no name or one that cannot be (over 255 bytes). */
 struct br_tls *br_tls_new(struct br_tls_context *ctx, const char *server_name);
 void br_tls_free(struct br_tls *t);
 
-/* Feeds ciphertext; all of it is taken. Plaintext that becomes readable goes to `on_plain` in pieces of
- * up to 16 KiB; it may call br_tls_send, br_tls_output and br_tls_close, and what it returns, unless 0,
- * ends the reading and is returned. Returns 0; BR_ECLOSED after the peer's close_notify; BR_ENOMEM; or
- * BR_EPROTO with a sentence. After any of these the peer is not listened to again and the same code comes
- * back, but what there is to send (an alert, or a last answer) still appears at br_tls_output, as
- * handshake messages do. */
+/* Feeds ciphertext; all of it is taken. Plaintext that becomes readable goes to `on_plain` in
+ * pieces of up to 16 KiB; it may call br_tls_send, br_tls_output and br_tls_close, and what it
+ * returns, unless 0, ends the reading and is returned. Returns 0; BR_ECLOSED after the peer's
+ * close_notify; BR_ENOMEM; or BR_EPROTO with a sentence. After any of these the peer is not
+ * listened to again and the same code comes back, but what there is to send (an alert, or a last
+ * answer) still appears at br_tls_output, as handshake messages do. */
 int br_tls_input(struct br_tls *t, const uint8_t *data, size_t len,
                  int (*on_plain)(void *arg, const uint8_t *data, size_t len), void *arg,
                  struct br_err *err);
 
 /* Queues plaintext, which br_tls_output encrypts; holds references until then. Returns 0, BR_EPROTO
- * (before br_tls_ready, after br_tls_close, or after BR_EPROTO or BR_ENOMEM from any function here) or
+ * (before br_tls_ready, after br_tls_close, or once TLS itself has failed in either direction) or
  * BR_ENOMEM, which ends the connection's sending. */
 int br_tls_send(struct br_tls *t, const struct br_rope *plain);
 
 /* Appends ciphertext that has to go out, in buffers of up to 16 KiB. Returns 0, or BR_ENOMEM or
- * BR_EPROTO (OpenSSL failed, which it has no cause to), which end the connection's sending; what was
- * appended is still in order. */
+ * BR_EPROTO (OpenSSL failed, which it has no cause to), which end the connection's sending; what
+ * was appended is still in order. */
 int br_tls_output(struct br_tls *t, struct br_pool *pool, struct br_rope *out);
 
 /* The handshake is done. */

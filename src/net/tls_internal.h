@@ -62,5 +62,5 @@ int br_tls_trust_copy(SSL_CTX *ssl, SSL_CTX *from, struct br_err *err);
 /* The SSL_CTX for a new connection, reloaded first when that is due. Returns owned. */
 SSL_CTX *br_tls_context_current(struct br_tls_context *ctx);
 
-/* The BIO between OpenSSL and struct br_tls, which is the BIO's data. NULL when there is no memory. */
+/* The BIO between OpenSSL and struct br_tls, its data. NULL when there is no memory. */
 BIO_METHOD *br_tls_bio_method(void);

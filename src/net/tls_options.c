@@ -31,7 +31,7 @@ const struct br_option br_tls_client_options[] = {
     COMMON_ROWS,
     BR_STRING(T, ca_file, NULL, "the server's certificate has to come from these, PEM"),
     BR_SECRET(T, ca_pem, "the same, inline"),
-    BR_BOOL(T, include_system_ca_certs_pool, false, "trust the system's certificates besides ca_file"),
+    BR_BOOL(T, include_system_ca_certs_pool, false, "trust the system's certificates too"),
     BR_STRING(T, server_name_override, NULL, "the name to ask for and to verify"),
     BR_BOOL(T, insecure, false, "no TLS"),
     BR_BOOL(T, insecure_skip_verify, false, "TLS without checking who the server is"),
