@@ -119,7 +119,7 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
             stack = f.value;
             break;
         case BR_SCAN_LEN(2): {
-            *o++ = *at;
+            *o++ = (uint8_t)BR_SCAN_LEN(2);
             uint8_t *list = ++o;
             o = br_merger_put_packed(m, BR_TABLE_ATTRIBUTE, f.data, p, o);
             o = br_put_length_before(list, o);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dictionary from the outside: `dictionary_tool OUT MODE [N] FILE...` reads export requests, one a
+ * file, and writes results as OUT/<file number>-<result number>.pb:
+ *
+ *     roundtrip           each request merged alone
+ *     merge               all requests merged into one
+ *     split N             each request in pieces of at most N samples
+ *     split-bytes N       each request in pieces of at most N bytes
+ *     merge-split N       all merged, then split
+ *     inline              each request with its references resolved
+ *     traces-split N, traces-split-bytes N
+ *
+ * Every result goes through the walk again, which must find the parts as they were announced.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "otlp/dictionary.h"
+#include "otlp/walk.h"
+#include "pipeline/host.h"
+
+#define FILE_MAX (64u << 20)
+
+struct tool {
+    struct br_host host;
+    struct br_merge *merge;
+    const char *out;
+    int file, result;
+    uint32_t max_items;
+    size_t max_bytes;
+};
+
+static _Noreturn void die(const char *what, const char *name)
+{
+    (void)fprintf(stderr, "dictionary_tool: %s: %s\n", name, what);
+    exit(1);
+}
+
+static struct br_item *walk(struct tool *t, enum br_signal signal, struct br_buf *buf,
+                            const uint8_t *data, size_t len)
+{
+    struct br_item *item = br_item_new(&t->host, signal);
+    const struct br_walk_options options = {.utf8 = BR_UTF8_REJECT};
+    struct br_err err = {0};
+    uint32_t repaired;
+    if (!item || br_walk(item, buf, data, len, &options, &repaired, &err))
+        die(err.text, "walk");
+    return item;
+}
+
+static struct br_item *read_item(struct tool *t, enum br_signal signal, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f || fseek(f, 0, SEEK_END))
+        die("cannot be read", path);
+    long len = ftell(f);
+    rewind(f);
+    struct br_buf *buf = len >= 0 && len < (long)FILE_MAX ? br_buf_new(t->host.pool, (size_t)len) : NULL;
+    if (!buf || fread(buf->data, 1, (size_t)len, f) != (size_t)len)
+        die("cannot be read", path);
+    (void)fclose(f);
+    buf->len = (uint32_t)len;
+    struct br_item *item = walk(t, signal, buf, buf->data, buf->len);
+    br_buf_unref(buf);
+    return item;
+}
+
+static void same_parts(const struct br_item *a, const struct br_item *b)
+{
+    if (a->n_items != b->n_items || a->n_parts != b->n_parts || a->size != b->size)
+        die("what is announced is not what is there", "item");
+    for (uint32_t i = 0; i < a->n_parts; i++) {
+        const struct br_part *p = &a->parts[i], *q = &b->parts[i];
+        if (p->kind != q->kind || p->n_items != q->n_items || p->raw_len != q->raw_len ||
+            p->body_at != q->body_at)
+            die("what is announced is not what is there", "part");
+        if (p->kind == BR_PART_RESOURCE && !p->new_resource &&
+            (p->res_at != q->res_at || p->res_len != q->res_len || p->res_body_at != q->res_body_at))
+            die("the Resource is not where it is announced", "part");
+    }
+}
+
+/* Takes the item. */
+static int write_item(struct br_item *item, void *arg)
+{
+    struct tool *t = arg;
+    struct br_rope rope = {0};
+    const uint8_t *data;
+    char path[4096];
+    if (br_item_write(item, &rope))
+        die("no memory", "write");
+    struct br_buf *flat = br_rope_flat(&rope, t->host.pool, &data);
+    (void)snprintf(path, sizeof path, "%s/%04d-%06d.pb", t->out, t->file, t->result++);
+    FILE *f = fopen(path, "wb");
+    if (!flat || !f || fwrite(data, 1, rope.len, f) != rope.len || fclose(f))
+        die("cannot be written", path);
+    if (rope.len != item->size)
+        die("has another size than announced", path);
+    struct br_item *again = walk(t, item->signal, flat, data, rope.len);
+    bool edited = false;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        edited = edited || item->parts[i].new_resource;
+    if (!edited)
+        same_parts(item, again);
+    br_item_free(again);
+    br_item_free(item);
+    br_buf_unref(flat);
+    br_rope_release(&rope);
+    return 0;
+}
+
+static void add(struct tool *t, const struct br_item *item)
+{
+    size_t before = br_merge_size(t->merge);
+    int rc = br_merge_add(t->merge, item);
+    if (rc || br_merge_size(t->merge) < before)
+        die(br_strerror(rc), "br_merge_add");
+}
+
+static struct br_item *take(struct tool *t)
+{
+    struct br_item *item = br_item_new(&t->host, BR_PROFILES);
+    size_t size = br_merge_size(t->merge);
+    uint32_t n = br_merge_items(t->merge);
+    if (!item || br_merge_take(t->merge, item) || item->n_items != n || item->size > size ||
+        br_merge_items(t->merge) || br_merge_size(t->merge))
+        die("failed", "br_merge_take");
+    return item;
+}
+
+static void split(struct tool *t, const struct br_item *item)
+{
+    int rc = item->signal == BR_PROFILES
+                 ? br_profiles_split(item, t->max_items, t->max_bytes, write_item, t)
+                 : br_traces_split(item, t->max_items, t->max_bytes, write_item, t);
+    if (rc)
+        die(br_strerror(rc), "split");
+}
+
+/* True when all requests make one result. */
+static bool one_request(struct tool *t, const char *mode, struct br_item *item)
+{
+    bool merge = !strncmp(mode, "merge", 5);
+    t->result = 0;
+    if (merge || !strcmp(mode, "roundtrip"))
+        add(t, item);
+    if (!strcmp(mode, "roundtrip"))
+        write_item(take(t), t);
+    if (strstr(mode, "split") && !merge)
+        split(t, item);
+    if (!strcmp(mode, "inline")) {
+        if (br_item_inline_references(item) || br_item_has_references(item))
+            die("failed", "br_item_inline_references");
+        write_item(item, t);
+        return false;
+    }
+    br_item_free(item);
+    return merge;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct br_host_ops ops = {0};
+    struct tool t = {.out = argv[1]};
+    struct br_pool *pool = br_pool_new(1u << 20);
+    int at = 3;
+    if (argc < 4 || !pool || br_host_init(&t.host, &ops, pool))
+        die("OUT MODE [N] FILE...", "usage");
+    const char *mode = argv[2];
+    if (strstr(mode, "split")) {
+        unsigned long n = strtoul(argv[at++], NULL, 10);
+        if (strstr(mode, "bytes"))
+            t.max_bytes = n;
+        else
+            t.max_items = (uint32_t)n;
+    }
+    t.merge = br_merge_new(&t.host, 256u << 20);
+    enum br_signal signal = strncmp(mode, "traces", 6) ? BR_PROFILES : BR_TRACES;
+    bool merge = false;
+    for (; at < argc; at++, t.file++)
+        merge = one_request(&t, mode, read_item(&t, signal, argv[at]));
+    t.file = 0;
+    if (merge) {
+        struct br_item *item = take(&t);
+        if (strcmp(mode, "merge-split")) {
+            write_item(item, &t);
+        } else {
+            split(&t, item);
+            br_item_free(item);
+        }
+    }
+    br_merge_free(t.merge);
+    br_host_release(&t.host);
+    br_pool_free(pool);
+    return 0;
+}
