@@ -156,9 +156,12 @@ static void connect_fd(struct br_client *c, int fd)
         const char *name = c->config.tls && c->config.tls->server_name_override
                                ? c->config.tls->server_name_override
                                : c->endpoint.host;
+        struct br_err err;
         s->tls = br_tls_new(c->tls, name);
+        if (br_tls_context_reload_error(c->tls, &err))
+            br_warn(c->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
         if (!s->tls)
-            br_stream_close(s, "out of memory");
+            br_stream_close(s, "the server's name cannot be verified, or there is no memory");
     }
     br_stream_set_conn(s, conn);
 }

@@ -131,7 +131,10 @@ void br_server_take(struct br_server *s, int fd, const char *name)
     }
     br_list_append(&s->streams, &stream->link);
     if (s->tls) {
+        struct br_err err;
         stream->tls = br_tls_new(s->tls, NULL);
+        if (br_tls_context_reload_error(s->tls, &err))
+            br_warn(s->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
         if (!stream->tls)
             br_stream_close(stream, "out of memory");
     }

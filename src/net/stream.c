@@ -219,8 +219,10 @@ static int pull(struct br_stream *s)
         if (!rc && plain.len)
             rc = br_tls_send(s->tls, &plain);
         br_rope_release(&plain);
-        if (rc)
+        if (rc) {
+            (void)br_tls_output(s->tls, pool, &s->out); /* the alert */
             return rc;
+        }
     }
     return br_tls_output(s->tls, pool, &s->out);
 }
