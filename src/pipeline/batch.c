@@ -5,28 +5,24 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
+#include "pipeline/keep.h"
 
-#define RETRY_FIRST_MS 200
-#define RETRY_MAX_MS 10000
+#define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
-#define LOG_EVERY_MS 60000
 
-/* A batch that has left and has not ended: one item, or several where it was cut. */
+/* Late acknowledgement: a batch that has left and has not ended, in one piece or several. */
 struct batch {
     struct br_list link; /* batcher->out */
     struct br_batcher *batcher;
-    struct br_list waiting; /* late: the items it was made of */
-    struct br_list pieces;  /* of piece */
+    struct br_list waiting; /* the items it was made of */
+    unsigned n_pieces;      /* not ended */
     struct br_outcome outcome;
 };
 
-struct piece {
-    struct br_list link;
-    struct batch *batch;
-    struct br_item *item;
-    struct br_timer timer;
-    uint64_t delay_ms;
-    bool kept; /* refused, and waiting for its timer */
+/* The pieces of one batch while they are made. */
+struct pieces {
+    struct br_batcher *batcher;
+    struct br_list items;
 };
 
 struct br_batcher {
@@ -39,11 +35,10 @@ struct br_batcher {
     struct br_merge *merge;   /* profiles */
     struct br_list waiting;   /* late: items in `gathered` */
     struct br_list out;       /* of batch */
-    unsigned n_kept;
+    struct br_keeper *keeper; /* early: who answers for batches that have left */
     struct br_timer timer;
     void (*on_end)(void *arg);
     void *on_end_arg;
-    bool freeing;
     struct br_log_limit log_limit;
     double *by_size, *by_timeout, *size_sum, *size_count;
 };
@@ -66,21 +61,7 @@ static bool gathered_any(const struct br_batcher *b)
            !br_list_empty(&b->waiting);
 }
 
-/* --- Batches under way ---------------------------------------------------------------------- */
-
-static void send_piece(struct piece *p);
-
-static void drop(struct br_batcher *b, struct br_item *item, const struct br_outcome *o,
-                 const char *reason)
-{
-    uint64_t held;
-    uint32_t n = item->n_held;
-    br_item_settle(item, BR_FATE_DROPPED, reason, n);
-    if (n && br_log_allow(&b->log_limit, br_host_mono_ms(b->host), LOG_EVERY_MS, &held))
-        br_error(&b->node->log, "dropped %u %s (%s): %s: %s (%llu such messages held back)", n,
-                 br_signal_items(item->signal), reason, br_status_name(o->status), o->text,
-                 (unsigned long long)held);
-}
+/* --- Late batches under way ------------------------------------------------------------------ */
 
 static void end_batch(struct batch *batch)
 {
@@ -90,140 +71,63 @@ static void end_batch(struct batch *batch)
         br_item_finish(br_container_of(l, struct br_item, link), &batch->outcome);
     br_list_remove(&batch->link);
     br_free(batch);
-    if (b->on_end && !b->freeing)
+    if (b->on_end)
         b->on_end(b->on_end_arg);
 }
 
-static void end_piece(struct piece *p, const struct br_outcome *o)
+static void on_piece(struct br_item *item, void *arg)
 {
-    struct batch *batch = p->batch;
-    struct br_batcher *b = batch->batcher;
-    br_host_timer_stop(b->host, &p->timer);
-    br_outcome_fold(&batch->outcome, o);
-    if (o->verdict != BR_DONE && !b->config.late)
-        drop(b, p->item, o, b->freeing ? "shutdown"
-                            : o->verdict == BR_REJECT ? "rejected"
-                                                      : "retries_exhausted");
-    else if (o->verdict != BR_DONE)
-        br_item_settle(p->item, BR_FATE_REJECTED, NULL, p->item->n_held);
-    br_item_done(p->item);
-    br_list_remove(&p->link);
-    br_free(p);
-    if (br_list_empty(&batch->pieces))
+    struct batch *batch = arg;
+    br_outcome_fold(&batch->outcome, &item->outcome);
+    if (--batch->n_pieces == 0)
         end_batch(batch);
-}
-
-static void on_due(struct br_timer *t)
-{
-    struct piece *p = br_container_of(t, struct piece, timer);
-    p->kept = false;
-    p->batch->batcher->n_kept--;
-    send_piece(p);
-}
-
-/* Refused for now: nobody else answers for this data any more, so it stays and is sent again. */
-static void keep(struct piece *p, const struct br_outcome *o)
-{
-    struct br_batcher *b = p->batch->batcher;
-    uint64_t delay = o->delay_ms ? o->delay_ms : p->delay_ms;
-    p->delay_ms = p->delay_ms * 2 < RETRY_MAX_MS ? p->delay_ms * 2 : RETRY_MAX_MS;
-    p->kept = br_host_timer(b->host, &p->timer, delay, on_due);
-    if (p->kept)
-        b->n_kept++;
-    else
-        end_piece(p, o);
-}
-
-static void on_piece(struct br_item *child, void *arg)
-{
-    struct piece *p = arg;
-    const struct br_batcher *b = p->batch->batcher;
-    const struct br_outcome *o = &child->outcome;
-    if (o->verdict == BR_RETRY && !b->config.late && !b->config.final && !b->freeing)
-        keep(p, o);
-    else
-        end_piece(p, o);
-}
-
-static void send_piece(struct piece *p)
-{
-    struct br_item *child = br_item_attempt(p->item, on_piece, p);
-    if (child) {
-        br_consume(p->batch->batcher->next, child);
-        return;
-    }
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-    keep(p, &o);
 }
 
 /* --- Making batches ------------------------------------------------------------------------- */
 
 static int add_piece(struct br_item *item, void *arg)
 {
-    struct batch *batch = arg;
-    struct piece *p = br_calloc(1, sizeof *p);
-    if (!p) {
-        br_item_free(item);
-        return BR_ENOMEM;
-    }
-    p->batch = batch;
-    p->item = item;
-    p->delay_ms = RETRY_FIRST_MS;
-    br_list_append(&batch->pieces, &p->link);
+    struct pieces *p = arg;
+    br_list_append(&p->items, &item->link);
     return 0;
 }
 
-static void free_pieces(struct batch *batch)
-{
-    struct br_list *l;
-    while ((l = br_list_shift(&batch->pieces))) {
-        struct piece *p = br_container_of(l, struct piece, link);
-        br_item_free(p->item);
-        br_free(p);
-    }
-}
-
 /* Cuts what was gathered where it is over the maximum; otherwise it is one piece. */
-static int make_pieces(struct br_batcher *b, struct batch *batch, struct br_item *whole)
+static int make_pieces(struct br_batcher *b, struct br_item *whole, struct pieces *p)
 {
     const struct br_batch_config *c = &b->config;
     size_t size = c->bytes ? whole->size : whole->n_items;
-    int rc;
-    if (c->max_size && size > c->max_size) {
-        uint32_t items = c->bytes ? 0 : (uint32_t)c->max_size;
-        size_t bytes = c->bytes ? c->max_size : 0;
-        rc = b->signal == BR_TRACES
-                 ? br_traces_split(whole, items, bytes, add_piece, batch)
-                 : br_profiles_split(whole, items, bytes, add_piece, batch);
-        if (rc) {
-            free_pieces(batch);
-            return rc;
-        }
-        for (struct br_list *l = batch->pieces.next; l != &batch->pieces; l = l->next)
-            br_item_take_debt(br_container_of(l, struct piece, link)->item, whole);
-        br_item_free(whole);
-        return 0;
+    if (!c->max_size || size <= c->max_size)
+        return add_piece(whole, p);
+    uint32_t items = c->bytes ? 0 : (uint32_t)c->max_size;
+    size_t bytes = c->bytes ? c->max_size : 0;
+    int rc = b->signal == BR_TRACES ? br_traces_split(whole, items, bytes, add_piece, p)
+                                    : br_profiles_split(whole, items, bytes, add_piece, p);
+    struct br_list *l;
+    if (rc) {
+        while ((l = br_list_shift(&p->items)))
+            br_item_free(br_container_of(l, struct br_item, link));
+        return rc;
     }
-    struct piece *p = br_calloc(1, sizeof *p);
-    if (!p)
-        return BR_ENOMEM;
-    *p = (struct piece){.batch = batch, .item = whole, .delay_ms = RETRY_FIRST_MS};
-    br_list_append(&batch->pieces, &p->link);
+    for (l = p->items.next; l != &p->items; l = l->next)
+        br_item_take_debt(br_container_of(l, struct br_item, link), whole);
+    br_item_free(whole);
     return 0;
 }
 
 static void on_timer(struct br_timer *t);
 
-static void send_batch(struct batch *batch)
+static void send_early(struct br_batcher *b, struct br_item *item)
 {
-    struct br_list *next;
-    for (struct br_list *l = batch->pieces.next; l != &batch->pieces; l = next) {
-        struct piece *p = br_container_of(l, struct piece, link);
-        next = l->next; /* without memory a piece, and with the last the batch, ends at once */
-        *batch->batcher->size_sum += p->item->n_items;
-        *batch->batcher->size_count += 1;
-        send_piece(p);
-    }
+    br_keeper_send(b->keeper, item);
+}
+
+static void send_late(struct batch *batch, struct br_item *item)
+{
+    item->done = on_piece;
+    item->done_arg = batch;
+    batch->n_pieces++;
+    br_consume(batch->batcher->next, item);
 }
 
 /* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again. */
@@ -232,29 +136,39 @@ static bool leave(struct br_batcher *b)
     br_host_timer_stop(b->host, &b->timer);
     if (!gathered_any(b))
         return true;
-    struct batch *batch = br_calloc(1, sizeof *batch);
+    struct pieces pieces = {.batcher = b};
+    struct batch *batch = b->config.late ? br_calloc(1, sizeof *batch) : NULL;
     struct br_item *fresh = br_item_new(b->host, b->signal);
-    if (!batch || !fresh || (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
-                             br_merge_take(b->merge, b->gathered)))
-        goto fail;
-    batch->batcher = b;
-    batch->outcome = BR_OUTCOME_DONE;
-    br_list_init(&batch->waiting);
-    br_list_init(&batch->pieces);
-    if (make_pieces(b, batch, b->gathered))
-        goto fail;
+    br_list_init(&pieces.items);
+    if ((b->config.late && !batch) || !fresh ||
+        (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
+         br_merge_take(b->merge, b->gathered)) ||
+        make_pieces(b, b->gathered, &pieces)) {
+        br_free(batch);
+        br_item_free(fresh);
+        (void)br_host_timer(b->host, &b->timer, NO_MEMORY_MS, on_timer);
+        return false;
+    }
     b->gathered = fresh;
     struct br_list *l;
-    while ((l = br_list_shift(&b->waiting)))
-        br_list_append(&batch->waiting, l);
-    br_list_append(&b->out, &batch->link);
-    send_batch(batch);
+    if (batch) {
+        batch->batcher = b;
+        batch->outcome = BR_OUTCOME_DONE;
+        br_list_init(&batch->waiting);
+        while ((l = br_list_shift(&b->waiting)))
+            br_list_append(&batch->waiting, l);
+        br_list_append(&b->out, &batch->link);
+    }
+    while ((l = br_list_shift(&pieces.items))) {
+        struct br_item *item = br_container_of(l, struct br_item, link);
+        *b->size_sum += item->n_items;
+        *b->size_count += 1;
+        if (batch)
+            send_late(batch, item);
+        else
+            send_early(b, item);
+    }
     return true;
-fail:
-    br_free(batch);
-    br_item_free(fresh);
-    (void)br_host_timer(b->host, &b->timer, RETRY_FIRST_MS, on_timer);
-    return false;
 }
 
 static void on_timer(struct br_timer *t)
@@ -290,13 +204,18 @@ static bool full(const struct br_batcher *b)
     return b->config.min_size && gathered_size(b) >= b->config.min_size;
 }
 
+static bool too_many_kept(const struct br_batcher *b)
+{
+    return b->keeper && br_keeper_kept(b->keeper) >= BR_BATCH_KEPT_MAX;
+}
+
 void br_batcher_add(struct br_batcher *b, struct br_item *item)
 {
     if (item->n_parts == 0) {
         br_item_done(item);
         return;
     }
-    if (b->n_kept >= BR_BATCH_KEPT_MAX && full(b)) {
+    if (too_many_kept(b) && full(b)) {
         refuse(item, "batch: the next in the pipeline refuses batches, and no more can be held");
         return;
     }
@@ -311,7 +230,7 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         br_list_append(&b->waiting, &item->link);
     else
         br_item_done(item);
-    if (full(b) && b->n_kept < BR_BATCH_KEPT_MAX) {
+    if (full(b) && !too_many_kept(b)) {
         *b->by_size += 1;
         (void)leave(b);
     } else if (b->config.timeout_ms == 0) {
@@ -328,13 +247,21 @@ void br_batcher_flush(struct br_batcher *b)
 
 bool br_batcher_idle(const struct br_batcher *b)
 {
-    return !gathered_any(b) && br_list_empty(&b->out);
+    return !gathered_any(b) && br_list_empty(&b->out) &&
+           (!b->keeper || br_keeper_idle(b->keeper));
 }
 
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
 {
     b->on_end = fn;
     b->on_end_arg = arg;
+}
+
+static void on_kept_end(void *arg)
+{
+    struct br_batcher *b = arg;
+    if (b->on_end)
+        b->on_end(b->on_end_arg);
 }
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
@@ -353,7 +280,11 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->gathered = br_item_new(b->host, signal);
     if (signal == BR_PROFILES)
         b->merge = br_merge_new(b->host, MERGE_MAX_BYTES);
-    if (!b->gathered || (signal == BR_PROFILES && !b->merge)) {
+    if (!config->late)
+        b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
+    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper)) {
+        br_keeper_free(b->keeper);
+        br_merge_free(b->merge);
         br_item_free(b->gathered);
         br_free(b);
         return NULL;
@@ -374,17 +305,14 @@ void br_batcher_free(struct br_batcher *b)
     if (!b)
         return;
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-    b->freeing = true;
+    b->on_end = NULL;
     br_host_timer_stop(b->host, &b->timer);
+    br_keeper_free(b->keeper);
+    /* Late batches still out there end here: their items are told, and their pieces tell nobody. */
     while (!br_list_empty(&b->out)) {
         struct batch *batch = br_container_of(b->out.next, struct batch, link);
-        while (!br_list_empty(&batch->pieces)) {
-            struct piece *p = br_container_of(batch->pieces.next, struct piece, link);
-            bool last = p->link.next == &batch->pieces;
-            end_piece(p, &o);
-            if (last)
-                break;
-        }
+        br_outcome_fold(&batch->outcome, &o);
+        end_batch(batch);
     }
     struct br_list *l;
     while ((l = br_list_shift(&b->waiting)))
@@ -392,7 +320,7 @@ void br_batcher_free(struct br_batcher *b)
     if (b->config.late)
         br_item_settle(b->gathered, BR_FATE_REJECTED, NULL, b->gathered->n_held);
     else
-        drop(b, b->gathered, &o, "shutdown");
+        br_keep_drop(b->node, b->gathered, "shutdown", &o, &b->log_limit);
     br_item_free(b->gathered);
     br_merge_free(b->merge);
     br_free(b);

@@ -80,8 +80,9 @@ struct br_consumer *br_queue_input(struct br_queue *q);
 
 /* Takes nothing new and sends on what is held; `on_empty` is called once nothing is held. */
 void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg);
-void br_queue_close(struct br_queue *q); /* sends nothing any more */
-void br_queue_free(struct br_queue *q); /* items still held are dropped for "shutdown" */
+void br_queue_close(struct br_queue *q); /* sends and takes nothing any more */
+void br_queue_drop(struct br_queue *q);  /* drops what is still held, for "shutdown" */
+void br_queue_free(struct br_queue *q);
 
 /* --- Fan-out --------------------------------------------------------------------------------- */
 

@@ -47,6 +47,10 @@ static struct place *place_of(struct br_list *l)
 static void node_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_node *node = br_container_of(self, struct br_node, input);
+    if (!node->state) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
+        return;
+    }
     if (node->component->resolves && item->signal == BR_PROFILES &&
         br_item_has_references(item) && br_item_inline_references(item)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
@@ -356,20 +360,24 @@ void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
     br_host_defer(g->host, &g->step, step);
 }
 
+/* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait for
+ * it upstream. What still comes to it afterwards is refused. */
 static void destroy(struct place *p)
 {
     struct br_node *node = &p->node;
+    void *state = node->state;
     if (p->queue)
         br_queue_close(p->queue);
-    if (node->state && node->component->destroy)
+    if (state && node->component->destroy)
         node->component->destroy(node);
+    node->state = NULL;
     (void)br_host_turn(node->host);
     br_retry_free(p->retry);
     (void)br_host_turn(node->host);
-    br_queue_free(p->queue);
+    if (p->queue)
+        br_queue_drop(p->queue);
     (void)br_host_turn(node->host);
-    br_free(node->state);
-    node->state = NULL;
+    br_free(state);
 }
 
 void br_graph_free(struct br_graph *g)
@@ -378,7 +386,8 @@ void br_graph_free(struct br_graph *g)
         return;
     br_host_defer_cancel(&g->step);
     g->on_drained = NULL;
-    for (unsigned depth = 0; depth <= DEPTH_EXPORTER + 1; depth++) {
+    /* Downstream first: nothing that is destroyed has an item left further down. */
+    for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
         each_place(g, l) {
             if (place_of(l)->depth == depth)
                 destroy(place_of(l));
@@ -390,6 +399,7 @@ void br_graph_free(struct br_graph *g)
         struct place *p = place_of(l);
         for (int s = 0; s < BR_SIGNALS; s++)
             br_fanout_free(p->fanouts[s]);
+        br_queue_free(p->queue);
         br_free(p->log_name);
         br_free(p);
     }

@@ -192,7 +192,9 @@ static void enqueue(struct br_queue *q, struct br_item *item)
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *q = br_container_of(self, struct br_queue, input);
-    if (item->n_items == 0 && item->n_parts == 0) {
+    if (q->closing) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
+    } else if (item->n_items == 0 && item->n_parts == 0) {
         br_item_done(item);
     } else if (!q->config->enabled || fits(q, item)) {
         enqueue(q, item);
@@ -312,16 +314,24 @@ static void drop_all(struct br_list *list)
     }
 }
 
+void br_queue_drop(struct br_queue *q)
+{
+    q->closing = true;
+    drop_all(&q->overflow);
+    drop_all(&q->waiting);
+    drop_all(&q->flying);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        br_batcher_free(q->batchers[s]);
+        q->batchers[s] = NULL;
+    }
+    note_stall(q, false);
+}
+
 void br_queue_free(struct br_queue *q)
 {
     if (!q)
         return;
-    drop_all(&q->overflow);
-    drop_all(&q->waiting);
-    drop_all(&q->flying);
-    for (int s = 0; s < BR_SIGNALS; s++)
-        br_batcher_free(q->batchers[s]);
-    note_stall(q, false);
+    br_queue_drop(q);
     br_free(q);
 }
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/keep.h"
+
+#include "base/mem.h"
+
+#define RETRY_FIRST_MS 200
+#define RETRY_MAX_MS 10000
+#define LOG_EVERY_MS 60000
+
+struct br_keeper {
+    struct br_node *node;
+    struct br_consumer *next;
+    bool final, freeing;
+    void (*on_end)(void *arg);
+    void *arg;
+    struct br_list items; /* of kept */
+    unsigned n_waiting;
+    struct br_log_limit log_limit;
+};
+
+struct kept {
+    struct br_list link;
+    struct br_keeper *keeper;
+    struct br_item *item;
+    struct br_timer timer;
+    uint64_t delay_ms;
+};
+
+void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit)
+{
+    uint64_t held;
+    uint32_t n = item->n_held;
+    br_item_settle(item, BR_FATE_DROPPED, reason, n);
+    if (n && br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_error(&node->log, "dropped %u %s (%s): %s: %s (%llu such messages held back)", n,
+                 br_signal_items(item->signal), reason, br_status_name(why->status), why->text,
+                 (unsigned long long)held);
+}
+
+static void end(struct kept *p, const struct br_outcome *o)
+{
+    struct br_keeper *k = p->keeper;
+    if (o->verdict != BR_DONE)
+        br_keep_drop(k->node, p->item,
+                     k->freeing                  ? "shutdown"
+                     : o->verdict == BR_REJECT ? "rejected"
+                                                 : "retries_exhausted",
+                     o, &k->log_limit);
+    br_host_timer_stop(k->node->host, &p->timer);
+    br_item_done(p->item);
+    br_list_remove(&p->link);
+    br_free(p);
+    if (k->on_end && !k->freeing)
+        k->on_end(k->arg);
+}
+
+static void try_once(struct kept *p);
+
+static void on_due(struct br_timer *t)
+{
+    struct kept *p = br_container_of(t, struct kept, timer);
+    p->keeper->n_waiting--;
+    try_once(p);
+}
+
+static void again(struct kept *p, const struct br_outcome *o)
+{
+    uint64_t delay = o->delay_ms ? o->delay_ms : p->delay_ms;
+    p->delay_ms = p->delay_ms * 2 < RETRY_MAX_MS ? p->delay_ms * 2 : RETRY_MAX_MS;
+    if (br_host_timer(p->keeper->node->host, &p->timer, delay, on_due))
+        p->keeper->n_waiting++;
+    else
+        end(p, o);
+}
+
+static void on_attempt(struct br_item *child, void *arg)
+{
+    struct kept *p = arg;
+    const struct br_outcome *o = &child->outcome;
+    if (o->verdict == BR_RETRY && !p->keeper->final && !p->keeper->freeing)
+        again(p, o);
+    else
+        end(p, o);
+}
+
+static void try_once(struct kept *p)
+{
+    struct br_item *child = br_item_attempt(p->item, on_attempt, p);
+    if (child) {
+        br_consume(p->keeper->next, child);
+        return;
+    }
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+    again(p, &o);
+}
+
+void br_keeper_send(struct br_keeper *k, struct br_item *item)
+{
+    struct kept *p = br_calloc(1, sizeof *p);
+    if (!p) {
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
+        br_keep_drop(k->node, item, "no_memory", &o, &k->log_limit);
+        br_item_done(item);
+        return;
+    }
+    *p = (struct kept){.keeper = k, .item = item, .delay_ms = RETRY_FIRST_MS};
+    br_list_append(&k->items, &p->link);
+    try_once(p);
+}
+
+struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, bool final,
+                                void (*on_end)(void *arg), void *arg)
+{
+    struct br_keeper *k = br_calloc(1, sizeof *k);
+    if (!k)
+        return NULL;
+    k->node = node;
+    k->next = next;
+    k->final = final;
+    k->on_end = on_end;
+    k->arg = arg;
+    br_list_init(&k->items);
+    return k;
+}
+
+unsigned br_keeper_kept(const struct br_keeper *k)
+{
+    return k->n_waiting;
+}
+
+bool br_keeper_idle(const struct br_keeper *k)
+{
+    return br_list_empty(&k->items);
+}
+
+void br_keeper_free(struct br_keeper *k)
+{
+    if (!k)
+        return;
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    k->freeing = true;
+    while (!br_list_empty(&k->items))
+        end(br_container_of(k->items.next, struct kept, link), &o);
+    br_free(k);
+}

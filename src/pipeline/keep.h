@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The duty of whoever answers early: a keeper sends items that nobody else answers for any more. What
+ * the next one refuses for now is kept and sent again; what it refuses for good is dropped, counted in
+ * the ledger and logged at most once a minute.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "pipeline/component.h"
+
+struct br_keeper;
+
+/* `final`: a BR_RETRY from `next` (borrowed) means that it gave up, so the item is dropped. `on_end`,
+ * unless NULL, is called whenever an item has ended. NULL when there is no memory. */
+struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, bool final,
+                                void (*on_end)(void *arg), void *arg);
+
+/* Takes an item without parent and without a callback, and sends it until it is delivered or dropped. */
+void br_keeper_send(struct br_keeper *k, struct br_item *item);
+
+/* Items that were refused and wait; items under way or waiting. */
+unsigned br_keeper_kept(const struct br_keeper *k);
+bool br_keeper_idle(const struct br_keeper *k);
+
+/* Drops what is left, for "shutdown". Accepts NULL. */
+void br_keeper_free(struct br_keeper *k);
+
+/* Counts what `item` owes as dropped for `reason`, and logs it within `limit`. */
+void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
+                  const struct br_outcome *why, struct br_log_limit *limit);
