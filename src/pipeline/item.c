@@ -183,12 +183,41 @@ static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8
     return rc;
 }
 
+/* The first dictionary with its extensions: one field, so that peers need not know that two are one. */
+static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t first,
+                            struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (i == first || parts[i].extension)
+            len += parts[i].raw_len - parts[i].body_at;
+    uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
+    p = br_put_varint(p, len);
+    *prefix = p;
+    int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
+    for (uint32_t i = 0; i < n && !rc; i++)
+        if (i == first || parts[i].extension)
+            rc = br_rope_add(out, parts[i].buf, parts[i].raw + parts[i].body_at,
+                             parts[i].raw_len - parts[i].body_at);
+    return rc;
+}
+
 static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *pool,
                        struct br_rope *out)
 {
     size_t edited = 0;
-    for (uint32_t i = 0; i < n; i++)
+    bool extended = false;
+    uint32_t dictionary = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
         edited += parts[i].new_resource != NULL;
+        extended = extended || parts[i].extension;
+        if (parts[i].kind == BR_PART_DICTIONARY && dictionary == UINT32_MAX)
+            dictionary = i;
+    }
+    if (extended)
+        edited++;
+    else
+        dictionary = UINT32_MAX;
     struct br_buf *prefixes = NULL;
     uint8_t *prefix = NULL;
     if (edited) {
@@ -198,8 +227,12 @@ static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *
         prefix = prefixes->data;
     }
     int rc = 0;
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rc = write_part(&parts[i], prefixes, &prefix, out);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        if (i == dictionary)
+            rc = write_dictionary(parts, n, i, prefixes, &prefix, out);
+        else if (!parts[i].extension)
+            rc = write_part(&parts[i], prefixes, &prefix, out);
+    }
     br_buf_unref(prefixes);
     return rc;
 }

@@ -45,6 +45,7 @@ enum br_part_kind {
 
 struct br_part {
     enum br_part_kind kind;
+    bool extension;       /* DICTIONARY: further entries, which go on the wire as part of the first */
     uint32_t n_items;     /* spans or samples in it */
     struct br_buf *buf;   /* keeps `raw` alive */
     const uint8_t *raw;   /* tag, length and body, as they came */

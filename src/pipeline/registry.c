@@ -2,6 +2,7 @@
 #include "pipeline/component.h"
 
 extern const struct br_component br_batch_processor;
+extern const struct br_component br_join_processor;
 extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
@@ -10,6 +11,7 @@ extern const struct br_component br_otlphttp_exporter;
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
     &br_batch_processor,
+    &br_join_processor,
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The join: every profile sample to the span it was taken in. One instance serves a traces and a
+ * profiles pipeline; the workers' instances share one table.
+ */
+#include "processors/join/join.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "pipeline/shared.h"
+
+#define HOUSEKEEPING_MS 1000
+#define KEPT_MAX 64 /* refused items that are kept, above which nothing is held any more */
+#define MIN_BYTES (1u << 20)
+
+/* An item that waits: spans for their samples, samples for their spans. */
+struct held {
+    struct br_list link;
+    struct br_item *item; /* ours: its sender has its answer */
+    uint64_t until_ms;
+};
+
+static const struct br_option label_options[] = {
+    BR_STRINGS(struct join_labels, span_id,
+               "sample attributes that hold a span id; default: span_id, profile_id, "
+               "process.context.label.span_id, process.context.label.profile_id"),
+    BR_STRINGS(struct join_labels, trace_id,
+               "sample attributes that hold a trace id; default: trace_id, "
+               "process.context.label.trace_id"),
+    BR_OPT_END,
+};
+
+static const char *const marks[] = {"never", "likely", NULL};
+
+static const struct br_option options[] = {
+    BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
+    BR_INT(struct join_config, max_bytes, 64 << 20, MIN_BYTES, 1099511627776.0,
+           "size of the table; when it is full the oldest spans leave"),
+    BR_STRINGS(struct join_config, sample_attributes,
+               "attributes of the span or its resource that joined samples get beside span.name; "
+               "span.kind and span.status too"),
+    BR_INT(struct join_config, max_values, 1000, 1, 1000000,
+           "distinct values of each added attribute; then _other"),
+    BR_STRUCT(struct join_config, labels, label_options, "where samples without a link name their span"),
+    BR_DURATION(struct join_config, hold, "0s",
+                "how long spans of profiled services wait for their samples' figures"),
+    BR_DURATION(struct join_config, profile_hold, "0s",
+                "how long profiles wait for spans that have not come"),
+    BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
+           "most bytes that wait; beyond it nothing waits"),
+    BR_ENUM(struct join_config, mark, "never", marks,
+            "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_OPT_END,
+};
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    static const char *span_ids[] = {"span_id", "profile_id", "process.context.label.span_id",
+                                     "process.context.label.profile_id"};
+    static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
+    struct join_config *c = config;
+    char at[256];
+    (void)arena;
+    if (!c->labels.span_id.n)
+        c->labels.span_id = (struct br_strings){span_ids, BR_COUNT(span_ids)};
+    if (!c->labels.trace_id.n)
+        c->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
+    if (c->sample_attributes.n > JOIN_ATTRIBUTES_MAX) {
+        (void)snprintf(at, sizeof at, "%s::sample_attributes", path);
+        return br_errs_add(errs, br_yaml_get(node, "sample_attributes"), at,
+                           "at most %d attributes, got %zu", JOIN_ATTRIBUTES_MAX,
+                           c->sample_attributes.n);
+    }
+    if (c->window < 1000000000) {
+        (void)snprintf(at, sizeof at, "%s::window", path);
+        return br_errs_add(errs, br_yaml_get(node, "window"), at, "must be at least 1s");
+    }
+    return 0;
+}
+
+/* --- Counting -------------------------------------------------------------------------------- */
+
+static double *counter(struct join *j, uint16_t type, enum join_outcome outcome)
+{
+    static const char *const names[JOIN_COUNTS] = {"joined", "joined_late", "unknown_span",
+                                                   "too_late", "unlinked"};
+    double **c = &j->counts[type][outcome];
+    if (!*c) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "braid_join_samples_%s", names[outcome]);
+        *c = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
+                            join_table_type_name(j->table, type));
+    }
+    return *c;
+}
+
+void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n)
+{
+    *counter(j, type, outcome) += n;
+}
+
+void join_count_tally(struct join *j, const struct join_tally *tally)
+{
+    if (!tally->any)
+        return;
+    for (uint16_t t = 0; t < JOIN_TYPES; t++) {
+        if (tally->late[t])
+            *counter(j, t, JOIN_COUNT_LATE) += (double)tally->late[t];
+        if (tally->unknown[t])
+            *counter(j, t, JOIN_COUNT_UNKNOWN) += (double)tally->unknown[t];
+    }
+    *j->evicted += (double)tally->evicted;
+}
+
+static void note_table(struct join *j)
+{
+    struct join_stats stats;
+    join_table_stats(j->table, br_host_mono_ms(j->node->host), &stats);
+    *j->table_bytes = (double)stats.bytes;
+    *j->table_spans = (double)stats.spans;
+    *j->table_pending = (double)stats.pending;
+    *j->table_age = (double)stats.oldest_ms / 1000.0;
+}
+
+static void on_housekeeping(struct br_timer *t)
+{
+    struct join *j = br_container_of(t, struct join, housekeeping);
+    struct join_tally tally = {0};
+    join_table_expire(j->table, br_host_mono_ms(j->node->host), &tally);
+    join_count_tally(j, &tally);
+    note_table(j);
+    (void)br_host_timer(j->node->host, &j->housekeeping, HOUSEKEEPING_MS, on_housekeeping);
+}
+
+/* --- Holding --------------------------------------------------------------------------------- */
+
+static void on_release(struct br_timer *t);
+
+static void rearm(struct join *j)
+{
+    uint64_t due = UINT64_MAX, now = br_host_mono_ms(j->node->host);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        if (br_list_empty(&j->held[s]))
+            continue;
+        const struct held *h = br_container_of(j->held[s].next, struct held, link);
+        due = h->until_ms < due ? h->until_ms : due;
+    }
+    br_host_timer_stop(j->node->host, &j->release);
+    if (due != UINT64_MAX)
+        (void)br_host_timer(j->node->host, &j->release, due > now ? due - now : 0, on_release);
+}
+
+static void release(struct join *j, enum br_signal signal, struct held *h)
+{
+    struct br_item *item = h->item;
+    br_list_remove(&h->link);
+    j->held_bytes -= item->size;
+    br_free(h);
+    if (signal == BR_TRACES)
+        join_mark_spans(j, item, true);
+    else
+        (void)join_samples(j, item, false, true);
+    br_keeper_send(j->keepers[signal], item);
+}
+
+static void on_release(struct br_timer *t)
+{
+    struct join *j = br_container_of(t, struct join, release);
+    uint64_t now = br_host_mono_ms(j->node->host);
+    /* Profiles first: what they bring, the spans of the same moment still get. */
+    for (int s = BR_SIGNALS - 1; s >= 0; s--) {
+        while (!br_list_empty(&j->held[s])) {
+            struct held *h = br_container_of(j->held[s].next, struct held, link);
+            if (h->until_ms > now)
+                break;
+            release(j, (enum br_signal)s, h);
+        }
+    }
+    rearm(j);
+}
+
+/* Takes the item's data over, to send it on in `delay_ms`. False when it has to pass at once. */
+static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms)
+{
+    enum br_signal signal = item->signal;
+    if (j->node->draining || br_keeper_kept(j->keepers[signal]) >= KEPT_MAX ||
+        j->held_bytes + item->size > (size_t)j->config->hold_max_bytes) {
+        *j->hold_full += item->n_items;
+        return false;
+    }
+    struct held *h = br_calloc(1, sizeof *h);
+    struct br_item *own = br_item_new(item->host, signal);
+    if (!h || !own || br_item_absorb(own, item)) {
+        br_free(h);
+        br_item_free(own);
+        return false;
+    }
+    br_item_done(item);
+    h->item = own;
+    h->until_ms = br_host_mono_ms(j->node->host) + delay_ms;
+    j->held_bytes += own->size;
+    bool first = br_list_empty(&j->held[signal]);
+    br_list_append(&j->held[signal], &h->link);
+    if (first)
+        rearm(j);
+    return true;
+}
+
+/* --- The component --------------------------------------------------------------------------- */
+
+static void consume_traces(struct join *j, struct br_item *item)
+{
+    uint64_t hold_ms = j->config->hold / 1000000;
+    bool profiled = join_enter_spans(j, item);
+    if (profiled && hold_ms && hold(j, item, hold_ms))
+        return;
+    if (profiled && hold_ms)
+        join_mark_spans(j, item, true);
+    else if (profiled && j->config->mark == JOIN_MARK_LIKELY)
+        join_mark_spans(j, item, false);
+    br_node_forward(j->node, item);
+}
+
+static void consume_profiles(struct join *j, struct br_item *item)
+{
+    uint64_t hold_ms = j->config->profile_hold / 1000000;
+    /* Held items are written when they leave, by what is known then. */
+    uint32_t unknown = join_samples(j, item, true, hold_ms == 0);
+    if (hold_ms && unknown && hold(j, item, hold_ms))
+        return;
+    if (hold_ms)
+        (void)join_samples(j, item, false, true);
+    br_node_forward(j->node, item);
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct join *j = node->state;
+    if (item->signal == BR_TRACES)
+        consume_traces(j, item);
+    else
+        consume_profiles(j, item);
+}
+
+static void output(struct br_consumer *self, struct br_item *item)
+{
+    struct join *j = br_container_of(self - item->signal, struct join, output[0]);
+    br_node_forward(j->node, item);
+}
+
+static void on_kept_end(void *arg)
+{
+    struct join *j = arg;
+    if (j->node->draining && br_keeper_idle(j->keepers[0]) && br_keeper_idle(j->keepers[1]))
+        br_node_drained(j->node);
+}
+
+static void *make_table(const void *arg)
+{
+    const struct join_config *c = arg;
+    return join_table_new((size_t)c->max_bytes, c->window / 1000000);
+}
+
+static void free_table(void *table)
+{
+    join_table_free(table);
+}
+
+static void make_metrics(struct join *j)
+{
+    struct br_node *n = j->node;
+    j->other_values = br_node_metric(n, BR_COUNTER, "braid_join_other_values", NULL, NULL);
+    j->evicted = br_node_metric(n, BR_COUNTER, "braid_join_spans_evicted", NULL, NULL);
+    j->marked = br_node_metric(n, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
+    j->spans_entered = br_node_metric(n, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
+    j->hold_full = br_node_metric(n, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
+    j->table_bytes = br_node_metric(n, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
+    j->table_spans = br_node_metric(n, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
+    j->table_pending = br_node_metric(n, BR_GAUGE, "braid_join_table_pending_spans", NULL, NULL);
+    j->table_age = br_node_metric(n, BR_GAUGE, "braid_join_table_oldest_seconds", NULL, NULL);
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct join *j = node->state;
+    char name[600];
+    j->node = node;
+    j->config = node->config;
+    make_metrics(j);
+    (void)snprintf(name, sizeof name, "join table of %s", node->id);
+    j->table = br_shared_get(node->host, name, make_table, j->config);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        br_list_init(&j->held[s]);
+        j->output[s].consume = output;
+        j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
+        if (!j->keepers[s])
+            return br_err_set(err, BR_ENOMEM, "out of memory");
+    }
+    if (!j->table)
+        return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
+                          (long long)j->config->max_bytes);
+    return 0;
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct join *j = node->state;
+    (void)err;
+    if (node->host->worker == 0)
+        (void)br_host_timer(node->host, &j->housekeeping, HOUSEKEEPING_MS, on_housekeeping);
+    return 0;
+}
+
+static void drain(struct br_node *node)
+{
+    struct join *j = node->state;
+    for (int s = BR_SIGNALS - 1; s >= 0; s--)
+        while (!br_list_empty(&j->held[s]))
+            release(j, (enum br_signal)s, br_container_of(j->held[s].next, struct held, link));
+    br_host_timer_stop(node->host, &j->release);
+    on_kept_end(j);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct join *j = node->state;
+    struct br_log_limit limit = {0};
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    br_host_timer_stop(node->host, &j->release);
+    br_host_timer_stop(node->host, &j->housekeeping);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        struct br_list *l;
+        while (j->held[s].next && (l = br_list_shift(&j->held[s]))) {
+            struct held *h = br_container_of(l, struct held, link);
+            br_keep_drop(node, h->item, "shutdown", &o, &limit);
+            br_item_done(h->item);
+            br_free(h);
+        }
+        br_keeper_free(j->keepers[s]);
+    }
+    br_shared_put(node->host, j->table, free_table);
+}
+
+extern const struct br_component br_join_processor;
+const struct br_component br_join_processor = {
+    .name = "join",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "joins every profile sample to the span it was taken in",
+    .options = options,
+    .config_size = sizeof(struct join_config),
+    .state_size = sizeof(struct join),
+    .shared = true,
+    .wants_spans = true,
+    .check = check,
+    .create = create,
+    .start = start,
+    .consume = consume,
+    .drain = drain,
+    .destroy = destroy,
+};

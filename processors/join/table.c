@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "processors/join/table.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "wire/protobuf.h"
+
+#define SHARDS 16u
+#define WAYS 8u             /* slots of a bucket: a cache line */
+#define TAG_BITS 20u
+#define POSITION_BITS 44u   /* in units of 8 bytes: never comes round */
+#define TABLE_SHARE 8u      /* slots take an eighth of the bytes, figures another, records the rest */
+#define KEYS_MAX 32u
+#define SERVICES 4096u
+#define RESERVED 8u         /* position 0 means an empty slot */
+
+/* In the ring, 8-byte aligned, followed by the texts. */
+struct record {
+    uint32_t size;    /* bytes with the texts, a multiple of 8 */
+    uint32_t figures; /* index + 1; 0: none */
+    uint64_t span_id;
+    uint8_t trace_id[16];
+    uint64_t parent_id;
+    uint64_t start_ns, end_ns;
+    uint32_t seen; /* tenths of a second of the monotonic clock */
+    uint16_t name_len, service_len, attributes_len;
+    uint8_t kind, status;
+    bool pending, has_trace;
+    bool dead; /* a later record took its place */
+};
+
+struct shard {
+    pthread_mutex_t lock;
+    uint64_t *slots; /* tag << POSITION_BITS | position / 8 */
+    uint64_t bucket_mask;
+    uint8_t *ring;
+    uint64_t ring_size, head, tail; /* positions only grow */
+    struct join_figures *figures;
+    uint32_t n_figures, used_figures; /* those past used_figures were never taken */
+    uint32_t free_figures;            /* free list through types[0].samples; index + 1 */
+    uint64_t n_spans, n_pending;
+} __attribute__((aligned(64)));
+
+struct join_table {
+    struct shard shards[SHARDS];
+    size_t max_bytes;
+    uint64_t window_ms;
+    uint64_t secret[2];
+    void *memory;
+    size_t memory_len;
+    pthread_mutex_t names_lock; /* of everything below */
+    char *types[JOIN_TYPES];
+    unsigned n_types;
+    struct br_map *values[KEYS_MAX];
+    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
+};
+
+static uint64_t mix(const struct join_table *t, uint64_t v)
+{
+    v = (v ^ t->secret[0]) * 0x9e3779b97f4a7c15u;
+    v ^= v >> 32;
+    v = (v ^ t->secret[1]) * 0xd6e8feb86659fd93u;
+    return v ^ v >> 29;
+}
+
+static uint32_t tenths(uint64_t now_ms)
+{
+    return (uint32_t)(now_ms / 100);
+}
+
+static bool expired(const struct join_table *t, const struct record *r, uint64_t now_ms)
+{
+    return tenths(now_ms) - r->seen > t->window_ms / 100;
+}
+
+static struct shard *shard_of(struct join_table *t, uint64_t hash)
+{
+    return &t->shards[hash & (SHARDS - 1)];
+}
+
+static uint64_t *bucket(const struct shard *s, uint64_t hash, unsigned which)
+{
+    uint64_t h = which ? (hash >> 36 ^ hash >> 9) * 0x9e3779b1u : hash >> 4;
+    return s->slots + (h & s->bucket_mask) * WAYS;
+}
+
+static struct record *at(const struct shard *s, uint64_t position)
+{
+    return (struct record *)(void *)(s->ring + position % s->ring_size);
+}
+
+static uint64_t position_of(uint64_t slot)
+{
+    return (slot & ((1ull << POSITION_BITS) - 1)) * 8;
+}
+
+/* --- Figures -------------------------------------------------------------------------------- */
+
+static bool any_figures(const struct shard *s)
+{
+    return s->free_figures || s->used_figures < s->n_figures;
+}
+
+static struct join_figures *figures_of(struct shard *s, struct record *r, bool make)
+{
+    if (r->figures)
+        return &s->figures[r->figures - 1];
+    if (!make || !any_figures(s))
+        return NULL;
+    r->figures = s->free_figures ? s->free_figures : ++s->used_figures;
+    struct join_figures *f = &s->figures[r->figures - 1];
+    if (r->figures == s->free_figures)
+        s->free_figures = f->types[0].samples;
+    memset(f, 0, sizeof *f);
+    return f;
+}
+
+static void free_figures(struct shard *s, struct record *r)
+{
+    if (!r->figures)
+        return;
+    s->figures[r->figures - 1].types[0].samples = s->free_figures;
+    s->free_figures = r->figures;
+    r->figures = 0;
+}
+
+static void tally(uint64_t *by_type, const struct join_figures *f, struct join_tally *tally)
+{
+    tally->any = true;
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++)
+        by_type[f->types[i].type] += f->types[i].samples;
+}
+
+static void add_sample(struct join_figures *f, const struct join_sample *s)
+{
+    f->count[s->measure] += s->count;
+    if (s->measure < JOIN_OTHER)
+        f->time_ns[s->measure] += s->time_ns;
+    unsigned i = 0;
+    while (i < JOIN_SPAN_TYPES - 1 && f->types[i].samples && f->types[i].type != s->type)
+        i++;
+    if (!f->types[i].samples)
+        f->types[i].type = s->type;
+    f->types[i].samples++;
+    if (s->profile_id)
+        memcpy(f->profile_id, s->profile_id, 16);
+}
+
+/* --- The ring ------------------------------------------------------------------------------- */
+
+/* Takes the oldest record out. */
+static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct join_tally *out)
+{
+    struct record *r = at(s, s->tail);
+    s->tail += r->size;
+    if (r->dead)
+        return;
+    if (r->pending) {
+        s->n_pending--;
+        if (r->figures)
+            tally(out->unknown, &s->figures[r->figures - 1], out);
+    } else {
+        s->n_spans--;
+        if (!expired(t, r, now_ms)) {
+            out->evicted++;
+            out->any = true;
+        }
+    }
+    free_figures(s, r);
+}
+
+/* Room for a record of `size` bytes at the head; its position. */
+static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, uint64_t now_ms,
+                        struct join_tally *out)
+{
+    uint64_t offset = s->head % s->ring_size;
+    uint32_t pad = offset + size > s->ring_size ? (uint32_t)(s->ring_size - offset) : 0;
+    while (s->head + pad + size - s->tail > s->ring_size)
+        evict(t, s, now_ms, out);
+    if (pad) {
+        /* A record does not go round the end: what is left there is a dead one, whose header may reach
+         * into the slack behind the ring. */
+        *at(s, s->head) = (struct record){.size = pad, .dead = 1};
+        s->head += pad;
+    }
+    uint64_t position = s->head;
+    s->head += size;
+    return position;
+}
+
+static bool live(const struct shard *s, uint64_t slot)
+{
+    return slot && position_of(slot) >= s->tail;
+}
+
+static bool same_trace(const struct record *r, const uint8_t *trace_id)
+{
+    return !trace_id || !r->has_trace || memcmp(r->trace_id, trace_id, 16) == 0;
+}
+
+/* The slot of a span's record, or NULL. */
+static uint64_t *find(const struct shard *s, uint64_t hash, uint64_t span_id,
+                      const uint8_t *trace_id)
+{
+    uint64_t tag = hash >> (64 - TAG_BITS);
+    for (unsigned b = 0; b < 2; b++) {
+        uint64_t *slots = bucket(s, hash, b);
+        for (unsigned i = 0; i < WAYS; i++) {
+            if (slots[i] >> POSITION_BITS != tag || !live(s, slots[i]))
+                continue;
+            const struct record *r = at(s, position_of(slots[i]));
+            if (r->span_id == span_id && !r->dead && same_trace(r, trace_id))
+                return &slots[i];
+        }
+    }
+    return NULL;
+}
+
+/* A slot to use for a new record: a free one in the emptier bucket, else the oldest of both. */
+static uint64_t *free_slot(const struct shard *s, uint64_t hash)
+{
+    uint64_t *best = NULL, *oldest = NULL;
+    unsigned most_free = 0;
+    for (unsigned b = 0; b < 2; b++) {
+        uint64_t *slots = bucket(s, hash, b), *empty = NULL;
+        unsigned n_free = 0;
+        for (unsigned i = 0; i < WAYS; i++) {
+            if (!live(s, slots[i])) {
+                empty = &slots[i];
+                n_free++;
+            } else if (!oldest || position_of(slots[i]) < position_of(*oldest)) {
+                oldest = &slots[i];
+            }
+        }
+        if (n_free > most_free) {
+            most_free = n_free;
+            best = empty;
+        }
+    }
+    return best ? best : oldest;
+}
+
+/* Makes the record that a slot points at a dead one, as if it had left the ring. */
+static void bury(struct shard *s, uint64_t *slot)
+{
+    struct record *r = at(s, position_of(*slot));
+    *slot = 0;
+    r->dead = 1;
+    if (r->pending)
+        s->n_pending--;
+    else
+        s->n_spans--;
+    free_figures(s, r);
+}
+
+static uint32_t record_size(size_t texts)
+{
+    return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
+}
+
+static void set_slot(uint64_t *slot, uint64_t hash, uint64_t position)
+{
+    *slot = hash >> (64 - TAG_BITS) << POSITION_BITS | position / 8;
+}
+
+/* --- Spans ---------------------------------------------------------------------------------- */
+
+static void enter(struct join_table *t, struct shard *s, uint64_t hash, const struct join_span *span,
+                  uint64_t now_ms, struct join_tally *out)
+{
+    uint64_t span_id = br_load64(span->span_id);
+    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
+    uint64_t position = reserve(t, s, size, now_ms, out);
+    uint64_t *slot = find(s, hash, span_id, span->trace_id);
+    uint32_t figures = 0;
+    if (slot) {
+        /* Samples that came first, or the same span sent again: what they add up to goes on. */
+        struct record *old = at(s, position_of(*slot));
+        if (old->pending && old->figures && !expired(t, old, now_ms))
+            tally(out->late, &s->figures[old->figures - 1], out);
+        figures = old->figures;
+        old->figures = 0;
+        bury(s, slot);
+    } else {
+        slot = free_slot(s, hash);
+        if (live(s, *slot)) {
+            const struct record *victim = at(s, position_of(*slot));
+            if (victim->pending && victim->figures)
+                tally(out->unknown, &s->figures[victim->figures - 1], out);
+            out->evicted += !victim->pending;
+            out->any = true;
+            bury(s, slot);
+        }
+    }
+    struct record *r = at(s, position);
+    *r = (struct record){.size = size,
+                         .figures = figures,
+                         .span_id = span_id,
+                         .parent_id = span->parent_id ? br_load64(span->parent_id) : 0,
+                         .start_ns = span->start_ns,
+                         .end_ns = span->end_ns,
+                         .seen = tenths(now_ms),
+                         .name_len = (uint16_t)span->name_len,
+                         .service_len = (uint16_t)span->service_len,
+                         .attributes_len = (uint16_t)span->attributes_len,
+                         .kind = span->kind,
+                         .status = span->status,
+                         .has_trace = span->trace_id != NULL};
+    if (span->trace_id)
+        memcpy(r->trace_id, span->trace_id, 16);
+    uint8_t *text = (uint8_t *)(r + 1);
+    text = br_put_bytes(text, span->name, span->name_len);
+    text = br_put_bytes(text, span->service, span->service_len);
+    (void)br_put_bytes(text, span->attributes, span->attributes_len);
+    set_slot(slot, hash, position);
+    s->n_spans++;
+}
+
+#define AHEAD 256u
+
+/* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines that
+ * they will touch on their way meanwhile. */
+static void enter_some(struct join_table *t, const struct join_span *spans, unsigned n,
+                       uint64_t now_ms, struct join_tally *out)
+{
+    uint64_t hashes[AHEAD];
+    uint16_t order[AHEAD], first[SHARDS + 1] = {0};
+    for (unsigned i = 0; i < n; i++) {
+        hashes[i] = mix(t, br_load64(spans[i].span_id));
+        const struct shard *s = shard_of(t, hashes[i]);
+        __builtin_prefetch(bucket(s, hashes[i], 0), 1);
+        __builtin_prefetch(bucket(s, hashes[i], 1), 1);
+        first[(hashes[i] & (SHARDS - 1)) + 1]++;
+    }
+    for (unsigned k = 1; k <= SHARDS; k++)
+        first[k] = (uint16_t)(first[k] + first[k - 1]);
+    uint16_t next[SHARDS];
+    memcpy(next, first, sizeof next);
+    for (unsigned i = 0; i < n; i++)
+        order[next[hashes[i] & (SHARDS - 1)]++] = (uint16_t)i;
+    for (unsigned k = 0; k < SHARDS; k++) {
+        if (first[k] == first[k + 1])
+            continue;
+        struct shard *s = &t->shards[k];
+        pthread_mutex_lock(&s->lock);
+        for (unsigned i = first[k]; i < first[k + 1]; i++)
+            enter(t, s, hashes[order[i]], &spans[order[i]], now_ms, out);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+void join_table_enter(struct join_table *t, const struct join_span *spans, size_t n,
+                      uint64_t now_ms, struct join_tally *out)
+{
+    for (size_t i = 0; i < n; i += AHEAD)
+        enter_some(t, spans + i, n - i < AHEAD ? (unsigned)(n - i) : AHEAD, now_ms, out);
+}
+
+/* --- Samples -------------------------------------------------------------------------------- */
+
+static void show(struct record *r, join_found_fn *found, void *arg)
+{
+    const uint8_t *text = (const uint8_t *)(r + 1);
+    struct join_span span = {.trace_id = r->has_trace ? r->trace_id : NULL,
+                             .span_id = (const uint8_t *)&r->span_id,
+                             .parent_id = r->parent_id ? (const uint8_t *)&r->parent_id : NULL,
+                             .start_ns = r->start_ns,
+                             .end_ns = r->end_ns,
+                             .kind = r->kind,
+                             .status = r->status,
+                             .name = text,
+                             .name_len = r->name_len,
+                             .service = text + r->name_len,
+                             .service_len = r->service_len,
+                             .attributes = text + r->name_len + r->service_len,
+                             .attributes_len = r->attributes_len};
+    found(arg, &span);
+}
+
+/* Leaves the sample's figures for a span that has not come; false when there is no room for them. */
+static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
+                         const struct join_sample *sample, uint64_t now_ms, struct join_tally *out)
+{
+    if (!any_figures(s))
+        return false;
+    uint64_t position = reserve(t, s, record_size(0), now_ms, out);
+    uint64_t *slot = free_slot(s, hash);
+    if (live(s, *slot)) {
+        /* Spans are worth more than samples without one. */
+        s->head = position;
+        return false;
+    }
+    struct record *r = at(s, position);
+    *r = (struct record){.size = record_size(0),
+                         .span_id = br_load64(sample->span_id),
+                         .seen = tenths(now_ms),
+                         .pending = 1,
+                         .has_trace = sample->trace_id != NULL};
+    if (sample->trace_id)
+        memcpy(r->trace_id, sample->trace_id, 16);
+    struct join_figures *f = figures_of(s, r, true);
+    add_sample(f, sample);
+    set_slot(slot, hash, position);
+    s->n_pending++;
+    return true;
+}
+
+enum join_result join_table_sample(struct join_table *t, const struct join_sample *sample, bool add,
+                                   uint64_t now_ms, join_found_fn *found, void *arg,
+                                   struct join_tally *out)
+{
+    uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
+    struct shard *s = shard_of(t, hash);
+    enum join_result result = JOIN_UNKNOWN;
+    pthread_mutex_lock(&s->lock);
+    uint64_t *slot = find(s, hash, span_id, sample->trace_id);
+    struct record *r = slot ? at(s, position_of(*slot)) : NULL;
+    if (r && expired(t, r, now_ms)) {
+        if (!r->pending) {
+            result = JOIN_TOO_LATE;
+        } else if (r->figures) {
+            tally(out->unknown, &s->figures[r->figures - 1], out);
+            bury(s, slot);
+            r = NULL;
+        }
+    } else if (r && !r->pending) {
+        result = JOIN_FOUND;
+        show(r, found, arg);
+    }
+    if (add && result != JOIN_TOO_LATE) {
+        struct join_figures *f = r ? figures_of(s, r, true) : NULL;
+        if (f)
+            add_sample(f, sample);
+        else if (result == JOIN_UNKNOWN && (r || !make_pending(t, s, hash, sample, now_ms, out))) {
+            /* Nobody will remember it. */
+            out->unknown[sample->type]++;
+            out->any = true;
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
+                        struct join_figures *ret)
+{
+    uint64_t id = br_load64(span_id), hash = mix(t, id);
+    struct shard *s = shard_of(t, hash);
+    pthread_mutex_lock(&s->lock);
+    uint64_t *slot = find(s, hash, id, trace_id);
+    struct record *r = slot ? at(s, position_of(*slot)) : NULL;
+    bool any = r && r->figures;
+    if (any)
+        *ret = s->figures[r->figures - 1];
+    pthread_mutex_unlock(&s->lock);
+    return any;
+}
+
+void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
+{
+    for (unsigned k = 0; k < SHARDS; k++) {
+        struct shard *s = &t->shards[k];
+        pthread_mutex_lock(&s->lock);
+        while (s->tail < s->head) {
+            const struct record *r = at(s, s->tail);
+            /* Twice the window, so that a sample can still be told that it is too late. */
+            if (!r->dead && tenths(now_ms) - r->seen <= 2 * t->window_ms / 100)
+                break;
+            evict(t, s, now_ms, out);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* --- Names, services, values ----------------------------------------------------------------- */
+
+uint16_t join_table_type(struct join_table *t, const char *name, size_t len)
+{
+    pthread_mutex_lock(&t->names_lock);
+    unsigned i = 0;
+    while (i < t->n_types && (strlen(t->types[i]) != len || memcmp(t->types[i], name, len) != 0))
+        i++;
+    if (i == t->n_types && i < JOIN_TYPES - 1) {
+        t->types[i] = br_strndup(name, len);
+        if (t->types[i])
+            t->n_types++;
+        else
+            i = JOIN_TYPES - 1;
+    }
+    pthread_mutex_unlock(&t->names_lock);
+    return (uint16_t)i;
+}
+
+const char *join_table_type_name(struct join_table *t, uint16_t type)
+{
+    pthread_mutex_lock(&t->names_lock);
+    const char *name = type < t->n_types ? t->types[type] : "other";
+    pthread_mutex_unlock(&t->names_lock);
+    return name;
+}
+
+#define SERVICE_TIME_BITS 24u
+
+void join_table_profiled(struct join_table *t, uint64_t service, uint64_t now_ms)
+{
+    uint64_t hash = mix(t, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
+    uint64_t entry = (hash & ~time_mask) | (tenths(now_ms) / 10 & time_mask);
+    atomic_store_explicit(&t->services[hash >> 52], entry, memory_order_relaxed);
+}
+
+bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now_ms)
+{
+    uint64_t hash = mix(t, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
+    uint64_t entry = atomic_load_explicit(&t->services[hash >> 52], memory_order_relaxed);
+    uint64_t age = (tenths(now_ms) / 10 - entry) & time_mask;
+    return entry && ((entry ^ hash) & ~time_mask) == 0 && age <= t->window_ms / 1000;
+}
+
+bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len, size_t max)
+{
+    static char there;
+    if (key >= KEYS_MAX)
+        return false;
+    pthread_mutex_lock(&t->names_lock);
+    if (!t->values[key])
+        t->values[key] = br_map_new(max);
+    bool ok = t->values[key] && (br_map_get(t->values[key], value, len) ||
+                                 br_map_put(t->values[key], value, len, &there, NULL) == 0);
+    pthread_mutex_unlock(&t->names_lock);
+    return ok;
+}
+
+void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *ret)
+{
+    uint32_t oldest = 0;
+    *ret = (struct join_stats){.max_bytes = t->max_bytes};
+    for (unsigned k = 0; k < SHARDS; k++) {
+        struct shard *s = &t->shards[k];
+        pthread_mutex_lock(&s->lock);
+        ret->spans += s->n_spans;
+        ret->pending += s->n_pending;
+        ret->bytes += s->head - s->tail;
+        uint64_t p = s->tail;
+        while (p < s->head && at(s, p)->dead)
+            p += at(s, p)->size;
+        if (p < s->head && tenths(now_ms) - at(s, p)->seen > oldest)
+            oldest = tenths(now_ms) - at(s, p)->seen;
+        pthread_mutex_unlock(&s->lock);
+    }
+    ret->oldest_ms = (uint64_t)oldest * 100;
+}
+
+/* --- Life ----------------------------------------------------------------------------------- */
+
+static uint64_t power_of_two(uint64_t most)
+{
+    uint64_t n = 1;
+    while (n * 2 <= most)
+        n *= 2;
+    return n;
+}
+
+static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
+{
+    uint64_t n_buckets = power_of_two(bytes / TABLE_SHARE / (WAYS * sizeof(uint64_t)));
+    size_t slots = n_buckets * WAYS * sizeof(uint64_t);
+    s->n_figures = (uint32_t)(bytes / TABLE_SHARE / sizeof(struct join_figures));
+    size_t figures = (s->n_figures * sizeof(struct join_figures) + 63) & ~(size_t)63;
+    pthread_mutex_init(&s->lock, NULL);
+    s->slots = (uint64_t *)(void *)memory;
+    s->bucket_mask = n_buckets - 1;
+    s->figures = (struct join_figures *)(void *)(memory + slots);
+    s->ring = memory + slots + figures;
+    s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
+    s->head = s->tail = RESERVED;
+}
+
+struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms)
+{
+    struct join_table *t = aligned_alloc(64, sizeof *t);
+    size_t each = max_bytes / SHARDS & ~(size_t)63;
+    if (!t)
+        return NULL;
+    memset(t, 0, sizeof *t);
+    /* From the system and not from the allocator: pages are made when they are first used, and large
+     * ones spare a twentieth of the time. */
+    t->memory_len = each * SHARDS;
+    t->memory = mmap(NULL, t->memory_len, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (t->memory == MAP_FAILED) {
+        free(t);
+        return NULL;
+    }
+    (void)madvise(t->memory, t->memory_len, MADV_HUGEPAGE);
+    for (unsigned i = 0; i < SHARDS; i++)
+        init_shard(&t->shards[i], (uint8_t *)t->memory + i * each, each);
+    br_random_bytes(t->secret, sizeof t->secret);
+    t->max_bytes = t->memory_len;
+    t->window_ms = window_ms;
+    pthread_mutex_init(&t->names_lock, NULL);
+    return t;
+}
+
+void join_table_free(struct join_table *t)
+{
+    if (!t)
+        return;
+    for (unsigned i = 0; i < SHARDS; i++)
+        pthread_mutex_destroy(&t->shards[i].lock);
+    for (unsigned i = 0; i < t->n_types; i++)
+        br_free(t->types[i]);
+    for (unsigned i = 0; i < KEYS_MAX; i++)
+        br_map_free(t->values[i], NULL);
+    pthread_mutex_destroy(&t->names_lock);
+    (void)munmap(t->memory, t->memory_len);
+    free(t);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/edit.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "wire/protobuf.h"
+
+/* At every level the messages that lead inwards are field 2: ScopeSpans and Span, ScopeProfiles,
+ * Profile and Sample. */
+#define INWARD 2
+#define LEVELS_MAX 3
+
+struct edit {
+    const struct br_addition *additions;
+    uint32_t n_additions;
+    uint32_t leaf;  /* innermost messages passed */
+    int levels;     /* below the part's body */
+    size_t *sizes;  /* new sizes of the messages on the way, in order of their beginning */
+    uint32_t n_sizes, cap_sizes;
+    uint32_t at;    /* of `sizes`, while writing */
+    bool no_memory;
+};
+
+static size_t note_size(struct edit *e)
+{
+    if (br_grow(&e->sizes, &e->cap_sizes, (size_t)e->n_sizes + 1, sizeof *e->sizes, UINT32_MAX))
+        e->no_memory = true;
+    else
+        e->n_sizes++;
+    return e->n_sizes - 1;
+}
+
+/* The size of a body at `level` with its additions; SIZE_MAX when something is wrong. */
+static size_t measure(struct edit *e, const uint8_t *p, const uint8_t *end, int level)
+{
+    size_t total = 0;
+    struct br_field f;
+    while (p < end) {
+        const uint8_t *next = br_field_next(p, end, &f);
+        if (!next || e->no_memory)
+            return SIZE_MAX;
+        if (f.number != INWARD || f.wire != BR_WIRE_LEN) {
+            total += (size_t)(next - p);
+        } else if (level + 1 == e->levels) {
+            if (e->leaf >= e->n_additions)
+                return SIZE_MAX;
+            total += br_len_size(INWARD, f.value + e->additions[e->leaf++].len);
+        } else {
+            size_t slot = note_size(e);
+            size_t inner = e->no_memory ? SIZE_MAX : measure(e, f.data, next, level + 1);
+            if (inner == SIZE_MAX)
+                return SIZE_MAX;
+            e->sizes[slot] = inner;
+            total += br_len_size(INWARD, inner);
+        }
+        p = next;
+    }
+    return total;
+}
+
+static uint8_t *write(struct edit *e, const uint8_t *p, const uint8_t *end, int level, uint8_t *out)
+{
+    struct br_field f;
+    while (p < end) {
+        const uint8_t *next = br_field_next(p, end, &f);
+        if (f.number != INWARD || f.wire != BR_WIRE_LEN) {
+            out = br_put_bytes(out, p, (size_t)(next - p));
+        } else if (level + 1 == e->levels) {
+            const struct br_addition *a = &e->additions[e->leaf++];
+            *out++ = BR_TAG(INWARD, BR_WIRE_LEN);
+            out = br_put_varint(out, f.value + a->len);
+            out = br_put_bytes(out, f.data, f.value);
+            out = br_put_bytes(out, a->data, a->len);
+        } else {
+            *out++ = BR_TAG(INWARD, BR_WIRE_LEN);
+            out = br_put_varint(out, e->sizes[e->at++]);
+            out = write(e, f.data, next, level + 1, out);
+        }
+        p = next;
+    }
+    return out;
+}
+
+/* Finds the Resource again, in the new bytes. */
+static void note_resource(struct br_part *part)
+{
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f;
+    part->res_at = part->res_body_at = part->body_at;
+    part->res_len = 0;
+    while (p < end) {
+        const uint8_t *next = br_field_next(p, end, &f);
+        if (f.number == 1) {
+            part->res_at = (uint32_t)(p - part->raw);
+            part->res_len = (uint32_t)(next - p);
+            part->res_body_at = (uint32_t)(f.data - part->raw);
+            return;
+        }
+        p = next;
+    }
+}
+
+int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions)
+{
+    const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct edit e = {.additions = additions,
+                     .n_additions = part->n_items,
+                     .levels = item->signal == BR_TRACES ? 2 : 3};
+    size_t size = measure(&e, body, end, 0);
+    struct br_buf *buf =
+        size == SIZE_MAX ? NULL : br_buf_new(part->buf->pool, br_len_size(1, size));
+    if (!buf) {
+        br_free(e.sizes);
+        return size == SIZE_MAX && !e.no_memory ? BR_EINVAL : BR_ENOMEM;
+    }
+    item->size -= br_part_size(part);
+    uint8_t *out = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    out = br_put_varint(out, size);
+    part->body_at = (uint32_t)(out - buf->data);
+    e.leaf = 0;
+    out = write(&e, body, end, 0, out);
+    br_free(e.sizes);
+    buf->len = (uint32_t)(out - buf->data);
+    br_buf_unref(part->buf);
+    part->buf = buf;
+    part->raw = buf->data;
+    part->raw_len = buf->len;
+    note_resource(part);
+    item->size += br_part_size(part);
+    item->spans = NULL; /* they pointed into the old bytes */
+    return 0;
+}
+
+/* Room for `len` more bytes at the end of an addition. */
+static uint8_t *extend(struct br_arena *arena, struct br_addition *a, size_t len)
+{
+    uint8_t *p = br_arena_alloc(arena, a->len + len);
+    if (!p)
+        return NULL;
+    br_put_bytes(p, a->data, a->len);
+    a->data = p;
+    return p + a->len;
+}
+
+static int add(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+               const uint8_t *any, size_t any_len)
+{
+    size_t key_len = strlen(key);
+    size_t inner = br_len_size(1, key_len) + br_len_size(2, any_len);
+    size_t total = br_len_size(field, inner);
+    uint8_t *p = extend(arena, a, total);
+    if (!p)
+        return BR_ENOMEM;
+    p = br_put_varint(p, BR_TAG(field, BR_WIRE_LEN));
+    p = br_put_varint(p, inner);
+    p = br_put_len(p, 1, key, key_len);
+    (void)br_put_len(p, 2, any, any_len);
+    a->len += total;
+    return 0;
+}
+
+int br_add_string(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                  const void *value, size_t len)
+{
+    uint8_t *any = br_arena_alloc(arena, br_len_size(1, len));
+    if (!any)
+        return BR_ENOMEM;
+    size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
+    return add(arena, a, field, key, any, any_len);
+}
+
+int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+               int64_t value)
+{
+    uint8_t any[2 * BR_VARINT_MAX];
+    uint8_t *p = br_put_varint(any, BR_TAG(3, BR_WIRE_VARINT));
+    p = br_put_varint(p, (uint64_t)value);
+    return add(arena, a, field, key, any, (size_t)(p - any));
+}
