@@ -65,7 +65,7 @@ struct server {
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
-    bool broken;
+    bool broken, data_since_ping;
 };
 
 static void stream_free(struct stream *s)
@@ -324,15 +324,22 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     case NGHTTP2_DATA: {
         if (frame->hd.length == 0 && !end)
             (void)afford(srv);
+        srv->data_since_ping = srv->data_since_ping || frame->hd.length > 0;
         struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
         if (s && end)
             end_of_request(s);
         return 0;
     }
+    case NGHTTP2_PING:
+        /* grpc-go measures the path with a PING after data; those are part of the traffic. */
+        if (srv->data_since_ping) {
+            srv->data_since_ping = false;
+            return 0;
+        }
+        /* fall through */
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
-    case NGHTTP2_PING:
         if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
             (void)afford(srv);
         return 0;
