@@ -27,7 +27,7 @@ struct waiting {
 
 struct link {
     struct br_list link; /* client->links */
-    struct br_client *client;
+    struct client *client;
     struct br_stream *stream;
     bool ready;     /* connected; TLS may still be shaking hands */
     bool draining;  /* takes nothing new */
@@ -37,10 +37,11 @@ struct link {
 
 struct resolve {
     uv_getaddrinfo_t request;
-    struct br_client *client; /* NULL: given up */
+    struct client *client; /* NULL: given up */
 };
 
-struct br_client {
+struct client {
+    struct br_client base;
     struct br_loop *loop;
     struct br_client_config config;
     struct br_endpoint endpoint;
@@ -56,13 +57,18 @@ struct br_client {
 
 static void pump(struct br_deferred *d);
 
-static void wake(struct br_client *c)
+static struct client *client_of(struct br_client *c)
+{
+    return br_container_of(c, struct client, base);
+}
+
+static void wake(struct client *c)
 {
     br_host_defer(&c->loop->host, &c->pump, pump);
 }
 
 /* Ends every exchange that waits. */
-static void fail_waiting(struct br_client *c, int error, const char *what, const char *why)
+static void fail_waiting(struct client *c, int error, const char *what, const char *why)
 {
     struct br_list now;
     br_list_init(&now);
@@ -99,7 +105,7 @@ static void on_progress(struct br_stream *s)
         wake(link->client);
 }
 
-static unsigned usable(const struct br_client *c)
+static unsigned usable(const struct client *c)
 {
     unsigned n = 0;
     for (const struct br_list *l = c->links.next; l != &c->links; l = l->next)
@@ -110,7 +116,7 @@ static unsigned usable(const struct br_client *c)
 static void on_closed(struct br_stream *s, const char *why)
 {
     struct link *link = s->owner;
-    struct br_client *c = link->client;
+    struct client *c = link->client;
     bool was_ready = link->ready && (!s->tls || br_tls_ready(s->tls));
     br_list_remove(&link->link);
     br_debug(c->config.log, "connection to %s closed: %s", c->endpoint.authority, why);
@@ -125,13 +131,13 @@ static void on_closed(struct br_stream *s, const char *why)
 
 static const struct br_stream_events events = {detect, on_progress, on_closed};
 
-static struct br_conn *make_conn(struct br_client *c)
+static struct br_conn *make_conn(struct client *c)
 {
     struct br_pool *pool = c->loop->host.pool;
     return c->config.grpc ? br_h2_client_new(pool) : br_h1_client_new(pool);
 }
 
-static void connect_fd(struct br_client *c, int fd)
+static void connect_fd(struct client *c, int fd)
 {
     struct link *link = br_calloc(1, sizeof *link);
     struct br_conn *conn = make_conn(c);
@@ -166,7 +172,7 @@ static void connect_fd(struct br_client *c, int fd)
     br_stream_set_conn(s, conn);
 }
 
-static void connect_to(struct br_client *c, const struct sockaddr *addr, socklen_t len)
+static void connect_to(struct client *c, const struct sockaddr *addr, socklen_t len)
 {
     int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
@@ -185,7 +191,7 @@ static void connect_to(struct br_client *c, const struct sockaddr *addr, socklen
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
     struct resolve *r = br_container_of(request, struct resolve, request);
-    struct br_client *c = r->client;
+    struct client *c = r->client;
     br_free(r);
     if (c) {
         c->resolving = NULL;
@@ -205,7 +211,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
     uv_freeaddrinfo(found);
 }
 
-static bool connect_numeric(struct br_client *c)
+static bool connect_numeric(struct client *c)
 {
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -218,7 +224,7 @@ static bool connect_numeric(struct br_client *c)
     return true;
 }
 
-static void open_connection(struct br_client *c)
+static void open_connection(struct client *c)
 {
     if (c->endpoint.unix_socket) {
         struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -247,7 +253,7 @@ static void open_connection(struct br_client *c)
 /* --- Exchanges ------------------------------------------------------------------------------ */
 
 /* A connection that takes one more exchange now, or NULL. */
-static struct link *free_link(struct br_client *c)
+static struct link *free_link(struct client *c)
 {
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
         struct link *link = br_container_of(l, struct link, link);
@@ -260,7 +266,7 @@ static struct link *free_link(struct br_client *c)
 }
 
 /* Connections that are being made. */
-static unsigned coming(const struct br_client *c)
+static unsigned coming(const struct client *c)
 {
     unsigned n = c->resolving != NULL;
     for (const struct br_list *l = c->links.next; l != &c->links; l = l->next) {
@@ -270,7 +276,7 @@ static unsigned coming(const struct br_client *c)
     return n;
 }
 
-static void note_draining(struct br_client *c)
+static void note_draining(struct client *c)
 {
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
         struct link *link = br_container_of(l, struct link, link);
@@ -284,7 +290,7 @@ static void note_draining(struct br_client *c)
 
 static void pump(struct br_deferred *d)
 {
-    struct br_client *c = br_container_of(d, struct br_client, pump);
+    struct client *c = br_container_of(d, struct client, pump);
     unsigned n_waiting = 0;
     note_draining(c);
     while (!br_list_empty(&c->waiting)) {
@@ -314,8 +320,9 @@ static void pump(struct br_deferred *d)
     }
 }
 
-void br_client_send(struct br_client *c, struct br_exchange *x)
+static void client_send(struct br_client *base, struct br_exchange *x)
 {
+    struct client *c = client_of(base);
     struct waiting *w = br_malloc(sizeof *w);
     x->conn = NULL;
     x->response = NULL;
@@ -336,9 +343,9 @@ void br_client_send(struct br_client *c, struct br_exchange *x)
     wake(c);
 }
 
-void br_client_cancel(struct br_client *c, struct br_exchange *x)
+static void client_cancel(struct br_client *base, struct br_exchange *x)
 {
-    (void)c;
+    struct client *c = client_of(base);
     if (x->conn) {
         br_conn_cancel(x->conn, x);
         wake(c);
@@ -352,7 +359,7 @@ void br_client_cancel(struct br_client *c, struct br_exchange *x)
 
 /* --- Timers --------------------------------------------------------------------------------- */
 
-static void keep_alive(struct br_client *c, struct link *link, uint64_t now)
+static void keep_alive(struct client *c, struct link *link, uint64_t now)
 {
     uint64_t timeout =
         c->config.keepalive_timeout_ms ? c->config.keepalive_timeout_ms : PING_TIMEOUT_MS;
@@ -370,7 +377,7 @@ static void keep_alive(struct br_client *c, struct link *link, uint64_t now)
 
 static void on_sweep(struct br_timer *t)
 {
-    struct br_client *c = br_container_of(t, struct br_client, sweep);
+    struct client *c = br_container_of(t, struct client, sweep);
     uint64_t now = uv_now(&c->loop->uv);
     uint64_t connect_ms = c->config.connect_timeout_ms ? c->config.connect_timeout_ms : CONNECT_MS;
     uint64_t idle_ms = c->config.idle_timeout_ms ? c->config.idle_timeout_ms : IDLE_MS;
@@ -389,10 +396,9 @@ static void on_sweep(struct br_timer *t)
     (void)br_host_timer(&c->loop->host, &c->sweep, SWEEP_MS, on_sweep);
 }
 
-void br_client_free(struct br_client *c)
+static void client_free(struct br_client *base)
 {
-    if (!c)
-        return;
+    struct client *c = client_of(base);
     c->closing = true;
     fail_waiting(c, BR_ECLOSED, "connection to", "the client stops");
     while (!br_list_empty(&c->links)) {
@@ -412,7 +418,9 @@ void br_client_free(struct br_client *c)
     br_free(c);
 }
 
-static int make_tls(struct br_client *c, struct br_err *err)
+static const struct br_client_ops client_ops = {client_send, client_cancel, client_free};
+
+static int make_tls(struct client *c, struct br_err *err)
 {
     static const char *const h2[] = {"h2", NULL}, *const h1[] = {"http/1.1", NULL};
     static const struct br_tls_config defaults;
@@ -428,9 +436,10 @@ static int make_tls(struct br_client *c, struct br_err *err)
 int br_net_connect(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err)
 {
-    struct br_client *c = br_calloc(1, sizeof *c);
+    struct client *c = br_calloc(1, sizeof *c);
     if (!c)
         return br_err_set(err, BR_ENOMEM, "out of memory");
+    c->base.ops = &client_ops;
     c->loop = br_loop_of(h);
     c->config = *config;
     if (!c->config.max_connections)
@@ -445,6 +454,6 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
         return rc;
     }
     (void)br_host_timer(h, &c->sweep, SWEEP_MS, on_sweep);
-    *ret = c;
+    *ret = &c->base;
     return 0;
 }

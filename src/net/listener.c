@@ -19,7 +19,7 @@
 /* An accepted connection on its way to another worker. */
 struct handover {
     struct br_message message;
-    struct br_server *server;
+    struct br_net_server *server;
     int fd;
     char peer[64];
 };
@@ -33,12 +33,12 @@ static void on_handover(struct br_message *m, struct br_loop *loop)
 }
 
 /* The worker with the fewest connections; equal ones take turns. */
-static struct br_server *choose(struct br_listener *l)
+static struct br_net_server *choose(struct br_listener *l)
 {
-    struct br_server *best = NULL;
+    struct br_net_server *best = NULL;
     unsigned least = 0;
     for (unsigned i = 0; i < l->n_targets; i++) {
-        struct br_server *s = l->targets[(l->turn + i) % l->n_targets];
+        struct br_net_server *s = l->targets[(l->turn + i) % l->n_targets];
         unsigned load = s ? br_server_load(s) : 0;
         if (s && (!best || load < least)) {
             best = s;
@@ -51,7 +51,7 @@ static struct br_server *choose(struct br_listener *l)
 
 static void dispatch(struct br_listener *l, int fd, const char *peer)
 {
-    struct br_server *s = choose(l);
+    struct br_net_server *s = choose(l);
     if (!s) {
         close(fd);
         return;
@@ -250,7 +250,7 @@ void br_listener_stop(struct br_listener *l)
     uv_close((uv_handle_t *)&l->poll, on_closed);
 }
 
-void br_listener_leave(struct br_listener *l, struct br_server *server)
+void br_listener_leave(struct br_listener *l, struct br_net_server *server)
 {
     unsigned left = 0;
     for (unsigned i = 0; i < l->n_targets; i++) {

@@ -8,6 +8,8 @@
 
 #define BR_WORKERS_MAX 256
 
+struct br_net_server; /* in server.c: the struct br_server of a loop */
+
 struct br_listener {
     struct br_list link; /* net->listeners */
     struct br_loop *loop;
@@ -17,7 +19,7 @@ struct br_listener {
     char name[160];
     char path[108]; /* of a unix socket, to be removed; "" otherwise */
     bool open;
-    struct br_server *targets[BR_WORKERS_MAX]; /* by worker; set before threads start */
+    struct br_net_server *targets[BR_WORKERS_MAX]; /* by worker; set before threads start */
     unsigned n_targets, turn;
 };
 
@@ -32,12 +34,12 @@ struct br_listener *br_listener_find(struct br_net *net, const char *name);
 void br_listener_stop(struct br_listener *l);
 
 /* Forgets a worker's server; frees the listener with the last one. */
-void br_listener_leave(struct br_listener *l, struct br_server *server);
+void br_listener_leave(struct br_listener *l, struct br_net_server *server);
 
 /* In server.c: takes an accepted socket, in the server's own loop. */
-void br_server_take(struct br_server *s, int fd, const char *peer);
+void br_server_take(struct br_net_server *s, int fd, const char *peer);
 
 /* In server.c: how many connections a server has (any thread), and changing that number. */
-unsigned br_server_load(struct br_server *s);
-void br_server_add_load(struct br_server *s, int change);
-struct br_loop *br_server_loop(struct br_server *s);
+unsigned br_server_load(struct br_net_server *s);
+void br_server_add_load(struct br_net_server *s, int change);
+struct br_loop *br_server_loop(struct br_net_server *s);

@@ -16,7 +16,8 @@
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
 
-struct br_server {
+struct br_net_server {
+    struct br_server base;
     struct br_loop *loop;
     struct br_listener *listener;
     struct br_server_config config;
@@ -33,33 +34,39 @@ struct br_server {
 
 struct peer {
     char name[64];
-    struct br_server *server;
+    struct br_net_server *server;
     bool aged;
 };
 
-unsigned br_server_load(struct br_server *s)
+unsigned br_server_load(struct br_net_server *s)
 {
     return atomic_load_explicit(&s->load, memory_order_relaxed);
 }
 
-void br_server_add_load(struct br_server *s, int change)
+void br_server_add_load(struct br_net_server *s, int change)
 {
     atomic_fetch_add_explicit(&s->load, (unsigned)change, memory_order_relaxed);
 }
 
-struct br_loop *br_server_loop(struct br_server *s)
+struct br_loop *br_server_loop(struct br_net_server *s)
 {
     return s->loop;
 }
 
-unsigned br_server_port(const struct br_server *s)
+static struct br_net_server *server_of(struct br_server *s)
 {
+    return br_container_of(s, struct br_net_server, base);
+}
+
+static unsigned server_port(struct br_server *base)
+{
+    const struct br_net_server *s = server_of(base);
     return s->listener ? s->listener->port : 0;
 }
 
 static void on_report(struct br_deferred *d)
 {
-    struct br_server *s = br_container_of(d, struct br_server, report);
+    struct br_net_server *s = br_container_of(d, struct br_net_server, report);
     if (s->stopped || !s->stopping || !br_list_empty(&s->streams))
         return;
     s->stopped = true;
@@ -69,7 +76,7 @@ static void on_report(struct br_deferred *d)
 static int detect(struct br_stream *s, const uint8_t *data, size_t len)
 {
     struct peer *peer = s->owner;
-    struct br_server *server = peer->server;
+    struct br_net_server *server = peer->server;
     bool h2 = s->tls && strcmp(br_tls_alpn(s->tls), "h2") == 0;
     if (!h2) {
         size_t n = s->n_first;
@@ -101,7 +108,7 @@ static void on_progress(struct br_stream *s)
 static void on_closed(struct br_stream *s, const char *why)
 {
     struct peer *peer = s->owner;
-    struct br_server *server = peer->server;
+    struct br_net_server *server = peer->server;
     br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
     br_list_remove(&s->link);
     br_server_add_load(server, -1);
@@ -112,7 +119,7 @@ static void on_closed(struct br_stream *s, const char *why)
 
 static const struct br_stream_events events = {detect, on_progress, on_closed};
 
-void br_server_take(struct br_server *s, int fd, const char *name)
+void br_server_take(struct br_net_server *s, int fd, const char *name)
 {
     struct peer *peer = br_malloc(sizeof *peer);
     if (!peer || s->stopping) {
@@ -141,7 +148,7 @@ void br_server_take(struct br_server *s, int fd, const char *name)
 }
 
 /* Why a connection has to end now, or NULL. */
-static const char *overdue(const struct br_server *s, const struct br_stream *stream, uint64_t now)
+static const char *overdue(const struct br_net_server *s, const struct br_stream *stream, uint64_t now)
 {
     const struct br_conn *conn = stream->conn;
     uint64_t progress = s->config.request_timeout_ms ? s->config.request_timeout_ms : STALL_MS;
@@ -162,7 +169,7 @@ static const char *overdue(const struct br_server *s, const struct br_stream *st
 
 static void on_sweep(struct br_timer *t)
 {
-    struct br_server *s = br_container_of(t, struct br_server, sweep);
+    struct br_net_server *s = br_container_of(t, struct br_net_server, sweep);
     uint64_t now = uv_now(&s->loop->uv);
     for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
         struct br_stream *stream = br_container_of(l, struct br_stream, link);
@@ -182,7 +189,7 @@ static void on_sweep(struct br_timer *t)
 /* While stopping, connections end as soon as nothing is under way on them. */
 static void on_stop_sweep(struct br_timer *t)
 {
-    struct br_server *s = br_container_of(t, struct br_server, sweep);
+    struct br_net_server *s = br_container_of(t, struct br_net_server, sweep);
     for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
         struct br_stream *stream = br_container_of(l, struct br_stream, link);
         if (!stream->conn || (stream->conn->ops->idle(stream->conn) && stream->out.len == 0))
@@ -192,8 +199,9 @@ static void on_stop_sweep(struct br_timer *t)
         (void)br_host_timer(&s->loop->host, &s->sweep, 10, on_stop_sweep);
 }
 
-void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
+static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), void *arg)
 {
+    struct br_net_server *s = server_of(base);
     s->stopping = true;
     s->on_stopped = on_stopped;
     s->on_stopped_arg = arg;
@@ -208,10 +216,9 @@ void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *ar
     (void)br_host_timer(&s->loop->host, &s->sweep, 5, on_stop_sweep);
 }
 
-void br_server_free(struct br_server *s)
+static void server_free(struct br_server *base)
 {
-    if (!s)
-        return;
+    struct br_net_server *s = server_of(base);
     s->stopping = s->stopped = true;
     while (!br_list_empty(&s->streams)) {
         struct br_stream *stream = br_container_of(s->streams.next, struct br_stream, link);
@@ -226,7 +233,9 @@ void br_server_free(struct br_server *s)
     br_free(s);
 }
 
-static int make_tls(struct br_server *s, struct br_err *err)
+static const struct br_server_ops server_ops = {server_stop, server_free, server_port};
+
+static int make_tls(struct br_net_server *s, struct br_err *err)
 {
     static const char *const alpn[] = {"h2", "http/1.1", NULL};
     if (!s->config.tls)
@@ -238,9 +247,10 @@ int br_net_serve(struct br_host *h, const struct br_server_config *config,
                  struct br_service *service, struct br_server **ret, struct br_err *err)
 {
     struct br_loop *loop = br_loop_of(h);
-    struct br_server *s = br_calloc(1, sizeof *s);
+    struct br_net_server *s = br_calloc(1, sizeof *s);
     if (!s)
         return br_err_set(err, BR_ENOMEM, "out of memory");
+    s->base.ops = &server_ops;
     s->loop = loop;
     s->config = *config;
     s->service = service;
@@ -259,6 +269,6 @@ int br_net_serve(struct br_host *h, const struct br_server_config *config,
     if (s->listener->n_targets <= h->worker)
         s->listener->n_targets = h->worker + 1;
     (void)br_host_timer(h, &s->sweep, SWEEP_MS, on_sweep);
-    *ret = s;
+    *ret = &s->base;
     return 0;
 }

@@ -28,12 +28,33 @@ struct br_server_config {
     const struct br_log *log;
 };
 
+/* What a server does; a test's host brings its own. */
+struct br_server_ops {
+    void (*stop)(struct br_server *s, void (*on_stopped)(void *arg), void *arg);
+    void (*free)(struct br_server *s);
+    unsigned (*port)(struct br_server *s);
+};
+
+struct br_server {
+    const struct br_server_ops *ops;
+};
+
 /* Stops listening, lets requests under way finish, closes connections as they become idle, then calls
- * `on_stopped` once (also at once, when there is none). */
-void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg);
+ * `on_stopped` once (later, also when there is none). */
+static inline void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
+{
+    s->ops->stop(s, on_stopped, arg);
+}
 
 /* Closes what is left and frees the server. Accepts NULL. */
-void br_server_free(struct br_server *s);
+static inline void br_server_free(struct br_server *s)
+{
+    if (s)
+        s->ops->free(s);
+}
 
 /* The port it listens on, 0 for unix sockets. */
-unsigned br_server_port(const struct br_server *s);
+static inline unsigned br_server_port(struct br_server *s)
+{
+    return s->ops->port(s);
+}

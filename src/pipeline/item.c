@@ -105,7 +105,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_held += from->n_held;
     from->n_parts = from->n_items = from->n_held = 0;
     from->size = 0;
-    from->spans = NULL;
+    /* Both lists are void: into's is not complete any more, from's is in an arena that ends first. */
+    into->spans = from->spans = NULL;
     return 0;
 }
 

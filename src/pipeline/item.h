@@ -111,7 +111,7 @@ void br_item_received(struct br_item *item);
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
 /* Moves all parts, and the ledger debt, of `from` to the end of `into`; `from` is left empty, to be
- * finished. Returns 0 or BR_ENOMEM; on failure nothing moved. */
+ * finished. Neither has spans afterwards. Returns 0 or BR_ENOMEM; on failure nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
 /* Replaces the Resource message of a part. Takes a reference of its own on `buf` (which holds

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A host for tests: no sockets, and a clock that only the test moves. Its servers take requests that
+ * the test makes, its clients answer as the test says. Its own bookkeeping is in the C library's
+ * memory, so that tests which count or fail br_malloc see the code under test alone.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net/client.h"
+#include "net/server.h"
+#include "pipeline/host.h"
+#include "wire/conn.h"
+#include "wire/request.h"
+
+struct fake_request;
+
+/* What a fake client says to an exchange. All zero is success: HTTP 200, or gRPC OK, no body. */
+struct fake_answer {
+    bool never;          /* stays open until it is cancelled or the client is freed */
+    uint64_t delay_ms;   /* 0: at the end of the turn */
+    int error;           /* a code: there is no response */
+    unsigned http_status; /* 0: 200 */
+    int grpc_status;
+    const char *grpc_message;
+    const char *type; /* of the body; NULL: application/x-protobuf */
+    const void *body;
+    size_t len;
+    const void *details; /* grpc-status-details-bin */
+    size_t details_len;
+    bool has_retry_after;
+    int64_t retry_after_s;
+};
+
+typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg);
+
+struct fake_host {
+    struct br_host host; /* first */
+    uint64_t now_ms;     /* starts at 1,000,000 */
+    uint64_t unix_ns;    /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
+    fake_answer_fn *answer; /* NULL: success at once */
+    void *answer_arg;
+    bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
+    struct br_list servers, clients;
+    unsigned n_exchanges;  /* that clients were given */
+    struct br_rope last_body; /* of the last one, as slices */
+    char last_path[256];
+};
+
+/* A host whose random numbers are the same in every run. Aborts without memory. */
+struct fake_host *fake_host_new(void);
+
+/* Fails the test when a buffer is still alive or a server or client was not freed. */
+void fake_host_free(struct fake_host *h);
+
+/* Runs what is due now, finished items and deferred work, until nothing is left; fails the test when
+ * that does not end. */
+void fake_host_turn(struct fake_host *h);
+
+/* Moves the clock by `ms`, stopping at each timer on the way. */
+void fake_host_advance(struct fake_host *h, uint64_t ms);
+
+/* --- The ledger ------------------------------------------------------------------------------- */
+
+/* Sum of dropped{reason}; `reason` NULL: of all. */
+double fake_host_dropped(struct fake_host *h, enum br_signal signal, const char *reason);
+
+/* received == sent + rejected + dropped + held, for both signals. */
+bool fake_host_ledger_closes(struct fake_host *h);
+
+/* Fails the test unless the ledger closes with nothing held. */
+void fake_host_check_ledger(struct fake_host *h);
+
+/* The value of a metric as a scrape shows it; -1 when there is none. `labels` as br_metric takes them. */
+double fake_host_metric(struct fake_host *h, const char *name, const char *labels);
+
+/* --- Servers ---------------------------------------------------------------------------------- */
+
+/* The service behind a server, by a piece of its name ("grpc"); NULL when none listens. */
+struct br_service *fake_host_service(struct fake_host *h, const char *name);
+
+/* A request for the server whose name contains `server`, or NULL when none listens; POST. */
+struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
+void fake_request_method(struct fake_request *r, const char *method);
+void fake_request_header(struct fake_request *r, const char *name, const char *value);
+
+/* Plays it: begin and, unless it was answered there, body with a copy of the bytes. */
+void fake_request_send(struct fake_request *r, const void *body, size_t len);
+
+/* begin only; and then a body that ended in an error. */
+void fake_request_begin(struct fake_request *r);
+void fake_request_fail(struct fake_request *r, enum br_body_error error);
+
+/* The client goes away. */
+void fake_request_gone(struct fake_request *r);
+
+/* What was answered. Answers after the client went, and second answers, fail the test. */
+struct fake_reply {
+    bool came, grpc;
+    unsigned status;
+    char type[64];
+    unsigned grpc_status;
+    char grpc_message[256];
+    uint8_t details[512];
+    size_t details_len;
+    char *body; /* terminated */
+    size_t body_len;
+    char headers[1024]; /* "name: value\n" each */
+};
+const struct fake_reply *fake_request_reply(const struct fake_request *r);
+
+/* Goes away if it was not answered, and frees. Accepts NULL. */
+void fake_request_free(struct fake_request *r);
