@@ -81,7 +81,7 @@ class TestSuccess:
     def test_empty_request(self, server, sink, transport, signal, empty):
         request = signal.request()
         if empty == "resource":
-            getattr(request, f"resource_{'spans' if signal is TRACES else 'profiles'}").add()
+            otlp.resources_of(signal, request).add()
         transport.send(server, signal, request).expect_ok()
         assert sink.items(signal) == []
 
@@ -686,6 +686,40 @@ class TestTransparency:
         assert sink.of(TRACES)[0].message == request
 
 
+class TestInvalidUtf8:
+    """Protobuf strings are UTF-8 by the language's rules; what else comes is treated as configured."""
+
+    def ask(self, braid, sink, transport, signal, policy):
+        server = braid(pipelines(to_sink(sink), receiver={"invalid_utf8": policy}))
+        body = otlp.request_of(signal, 2).SerializeToString()
+        return transport.send(server, signal, body.replace(b"shop", b"s\xc3(p"))
+
+    @binary
+    @signals
+    def test_repaired(self, braid, sink, transport, signal):
+        self.ask(braid, sink, transport, signal, "repair").expect_ok()
+        sink.wait(signal, 2)
+        for resource in otlp.resources_of(signal, sink.of(signal)[0].message):
+            assert otlp.attributes_of(resource.resource.attributes) == {"service.name": "s\ufffd(p"}
+
+    @binary
+    @signals
+    def test_rejected(self, braid, sink, transport, signal):
+        expect_bad(self.ask(braid, sink, transport, signal, "reject"))
+        assert sink.calls == []
+
+    @signals
+    def test_passed(self, braid, new_sink, signal):
+        """To another Braid, since the classes of the sink would refuse it."""
+        far = new_sink()
+        second = braid(pipelines(to_sink(far), receiver={"invalid_utf8": "repair"}))
+        server = braid(pipelines(to_sink(second), receiver={"invalid_utf8": "pass"}))
+        bad = otlp.request_of(signal, 2).SerializeToString().replace(b"shop", b"s\xc3(p")
+        PROTO.send(server, signal, bad).expect_ok()
+        far.wait(signal, 2)
+        assert "s\ufffd(p".encode() in far.of(signal)[0].raw
+
+
 class TestJson:
     """The JSON encoding's own rules."""
 
@@ -742,12 +776,13 @@ class TestJson:
 
 class TestListeners:
     @over_http
-    def test_path_of_ones_own(self, braid, sink, transport):
-        server = braid(pipelines(to_sink(sink), http={"traces_url_path": "/otel/spans"}))
-        body = transport.encode(otlp.trace_request())
-        clients.http(server.http, "/otel/spans", body, transport.content_type).expect_ok()
-        assert clients.http(server.http, TRACES.path, body, transport.content_type).code == 404
-        sink.wait(TRACES, 1)
+    @signals
+    def test_path_of_ones_own(self, braid, sink, transport, signal):
+        server = braid(pipelines(to_sink(sink), http={f"{signal.name}_url_path": "/otel/here"}))
+        body = transport.encode(otlp.request_of(signal))
+        clients.http(server.http, "/otel/here", body, transport.content_type).expect_ok()
+        assert clients.http(server.http, signal.path, body, transport.content_type).code == 404
+        sink.wait(signal, 1)
 
     @pytest.mark.parametrize("origin, allowed", [("https://shop.example.com", True),
                                                  ("https://example.org", False),

@@ -83,7 +83,7 @@ def test_resource_leaves_the_items_alone(through, sink, signal):
     [request] = send_apart(server, signal, 1)
     sink.wait(signal, 1)
     [call] = sink.of(signal)
-    for each in getattr(call.message, f"resource_{'spans' if signal is otlp.TRACES else 'profiles'}"):
+    for each in otlp.resources_of(signal, call.message):
         [added] = [pair for pair in each.resource.attributes if pair.key == "x"]
         each.resource.attributes.remove(added)
     assert call.message == request

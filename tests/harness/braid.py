@@ -37,7 +37,7 @@ EXPORTERS = ("grpc", "proto", "json")
 
 
 def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None, processors=None,
-              extensions=None, **service):
+              extensions=None, receiver=None, **service):
     """A config with one otlp receiver on free ports, and the same pipeline for every signal."""
     protocols = {"grpc": {"endpoint": "127.0.0.1:0", **(grpc or {})},
                  "http": {"endpoint": "127.0.0.1:0", **(http or {})}}
@@ -45,7 +45,7 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
                 "exporters": list(exporters)}
     reader = {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}
     return {
-        "receivers": {"otlp": {"protocols": protocols}},
+        "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
         "processors": processors or {},
         "exporters": exporters,
         "extensions": extensions or {},

@@ -163,6 +163,10 @@ def request_of(signal, n_items=1, **more):
     return (trace_request if signal is TRACES else profile_request)(n_items, **more)
 
 
+def resources_of(signal, request):
+    return request.resource_spans if signal is TRACES else request.resource_profiles
+
+
 def spans_of(request):
     """(resource, scope, span) of every span."""
     for resource in request.resource_spans:
