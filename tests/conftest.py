@@ -7,24 +7,6 @@ from tap import Tap
 
 
 @pytest.fixture
-def braid(tmp_path):
-    """start(config, *args, env=None) runs the binary; every one that still runs must stop with 0."""
-    started = []
-
-    def start(config, *args, env=None):
-        started.append(Braid(config, tmp_path / f"braid-{len(started)}", *args, env=env))
-        return started[-1]
-    yield start
-    try:
-        for each in started:
-            if each.process.poll() is None:
-                each.stop()
-    finally:
-        for each in started:
-            each.kill()
-
-
-@pytest.fixture
 def new_sink():
     """new_sink(**options) makes a Sink that dies with the test."""
     made = []
@@ -53,3 +35,22 @@ def tap():
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def braid(tmp_path, new_sink, tap):
+    """start(config, *args, env=None) runs the binary; each must stop with 0, before the sinks
+    and taps go, unless the test killed it."""
+    started = []
+
+    def start(config, *args, env=None):
+        started.append(Braid(config, tmp_path / f"braid-{len(started)}", *args, env=env))
+        return started[-1]
+    yield start
+    try:
+        for each in started:
+            if not each.killed:
+                each.stop()
+    finally:
+        for each in started:
+            each.kill()

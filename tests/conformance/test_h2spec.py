@@ -11,7 +11,8 @@ import pytest
 import otlp
 from braid import pipelines
 
-H2SPEC = os.environ.get("H2SPEC", str(pathlib.Path(__file__).parents[2] / "build" / "bin" / "h2spec"))
+H2SPEC = os.environ.get("H2SPEC",
+                        str(pathlib.Path(__file__).parents[2] / "build" / "bin" / "h2spec"))
 
 
 @pytest.mark.parametrize("port, path", [("grpc", otlp.TRACES.method), ("http", otlp.TRACES.path)])
@@ -19,8 +20,12 @@ def test_h2spec(braid, tmp_path, port, path):
     server = braid(pipelines({"nop": {}}))
     host, number = getattr(server, port).split(":")
     junit = tmp_path / "h2spec.xml"
-    done = subprocess.run([H2SPEC, "-h", host, "-p", number, "-P", path, "-o", "3", "-j", str(junit)],
-                          capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [H2SPEC, "-h", host, "-p", number, "-P", path, "-o", "3", "-j",
+         str(junit)],
+        capture_output=True,
+        text=True,
+        timeout=600)
     cases = list(xml.parse(junit).getroot().iter("testcase"))
     bad = [f"{case.get('classname')}: {case.get('name')}" for case in cases if len(case)]
     assert not bad, done.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What OTLP asks of a client (opentelemetry-proto docs/specification.md 1.11), of both exporters."""
+"""What OTLP asks of a client (opentelemetry-proto docs/specification.md 1.11): both exporters."""
 
 import threading
 import time
@@ -9,22 +9,16 @@ from grpc import StatusCode
 
 import clients
 import otlp
-from braid import pipelines, until
+from braid import EXPORTERS, exporter, pipelines, until
 from sink import BUSY, REFUSE, Reply
 
 signals = pytest.mark.parametrize("signal", otlp.SIGNALS, ids=str)
-EXPORTERS = {
-    "grpc": lambda sink: ("otlp", {"endpoint": sink.grpc, "tls": {"insecure": True}}),
-    "proto": lambda sink: ("otlphttp", {"endpoint": f"http://{sink.http}"}),
-    "json": lambda sink: ("otlphttp", {"endpoint": f"http://{sink.http}", "encoding": "json"}),
-}
-exporters = pytest.mark.parametrize("exporter", EXPORTERS)
+exporters = pytest.mark.parametrize("kind", EXPORTERS)
 
 
-def config(exporter, sink, **more):
-    name, options = EXPORTERS[exporter](sink)
+def config(kind, sink, **more):
     fast = {"initial_interval": "20ms", "max_interval": "50ms", "max_elapsed_time": "60s"}
-    return pipelines({name: {**options, "retry_on_failure": fast, **more}})
+    return pipelines(exporter(kind, sink, **{"retry_on_failure": fast, **more}))
 
 
 def send(server, signal, n_items=1):
@@ -39,20 +33,21 @@ def refusal(code):
     return Reply(StatusCode[code], 500, "as the test says")
 
 
-RETRYABLE = [("grpc", code) for code in ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE",
-                                         "UNAVAILABLE", "DATA_LOSS")]
+RETRYABLE = [("grpc", code) for code in ("CANCELLED", "DEADLINE_EXCEEDED", "ABORTED",
+                                         "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS")]
 RETRYABLE += [(encoding, code) for encoding in ("proto", "json") for code in (429, 502, 503, 504)]
-PERMANENT = [("grpc", code) for code in (
-    "UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "UNAUTHENTICATED",
-    "FAILED_PRECONDITION", "UNIMPLEMENTED", "INTERNAL", "RESOURCE_EXHAUSTED")]
+PERMANENT = [("grpc", code)
+             for code in ("UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS",
+                          "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION",
+                          "UNIMPLEMENTED", "INTERNAL", "RESOURCE_EXHAUSTED")]
 PERMANENT += [(encoding, code) for encoding in ("proto", "json")
               for code in (400, 401, 403, 404, 405, 408, 413, 415, 500, 501, 505)]
 
 
 @signals
-@pytest.mark.parametrize("exporter, code", RETRYABLE)
-def test_retried(braid, sink, signal, exporter, code):
-    server = braid(config(exporter, sink))
+@pytest.mark.parametrize("kind, code", RETRYABLE)
+def test_retried(braid, sink, signal, kind, code):
+    server = braid(config(kind, sink))
     sink.script = [refusal(code)] * 3
     send(server, signal)
     sink.wait(signal, 1)
@@ -61,10 +56,10 @@ def test_retried(braid, sink, signal, exporter, code):
 
 
 @signals
-@pytest.mark.parametrize("exporter, code", PERMANENT)
-def test_not_retried(braid, sink, signal, exporter, code):
+@pytest.mark.parametrize("kind, code", PERMANENT)
+def test_not_retried(braid, sink, signal, kind, code):
     """Dropped and counted; the next request goes through."""
-    server = braid(config(exporter, sink))
+    server = braid(config(kind, sink))
     sink.script = [refusal(code)]
     send(server, signal, 5)
     until(lambda: server.ledger(signal)["rejected"] == 5, "the ledger")
@@ -83,9 +78,9 @@ def test_resource_exhausted_is_retried_with_retry_info(braid, sink, signal):
 
 @exporters
 @signals
-def test_the_servers_delay_is_kept(braid, sink, signal, exporter):
+def test_the_servers_delay_is_kept(braid, sink, signal, kind):
     """RetryInfo and Retry-After win over the back-off."""
-    server = braid(config(exporter, sink))
+    server = braid(config(kind, sink))
     sink.script = [BUSY]
     start = time.monotonic()
     send(server, signal)
@@ -95,8 +90,8 @@ def test_the_servers_delay_is_kept(braid, sink, signal, exporter):
 
 @exporters
 @signals
-def test_partial_success_is_not_retried(braid, sink, signal, exporter):
-    server = braid(config(exporter, sink))
+def test_partial_success_is_not_retried(braid, sink, signal, kind):
+    server = braid(config(kind, sink))
     sink.reply = Reply(rejected=2, message="too old")
     send(server, signal, 5)
     until(lambda: server.ledger(signal)["held"] == 0 and sink.of(signal), "the answer")
@@ -108,9 +103,9 @@ def test_partial_success_is_not_retried(braid, sink, signal, exporter):
 
 @exporters
 @signals
-def test_gives_up_after_max_elapsed_time(braid, sink, signal, exporter):
+def test_gives_up_after_max_elapsed_time(braid, sink, signal, kind):
     quick = {"initial_interval": "10ms", "max_interval": "20ms", "max_elapsed_time": "200ms"}
-    server = braid(config(exporter, sink, retry_on_failure=quick))
+    server = braid(config(kind, sink, retry_on_failure=quick))
     sink.reply = Reply(StatusCode.UNAVAILABLE, 503)
     send(server, signal, 3)
     until(lambda: server.ledger(signal)["held"] == 0, "the end")
@@ -120,15 +115,15 @@ def test_gives_up_after_max_elapsed_time(braid, sink, signal, exporter):
 
 @exporters
 @signals
-def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, exporter):
+def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, kind):
     sink = new_sink()
-    wire = tap(sink.grpc if exporter == "grpc" else sink.http)
-    near = type("Near", (), {"grpc": wire.address, "http": wire.address})
+    wire = tap(sink.grpc if kind == "grpc" else sink.http)
     gate = threading.Event()
     sink.script = [Reply(StatusCode.UNAVAILABLE, 503)] * 2
-    server = braid(config(exporter, near))
+    server = braid(config(kind, wire))
     send(server, signal, 2)
     sink.wait(signal, 2)
+    until(lambda: server.ledger(signal)["sent"] == 2, "the answer")  # so that none is cut off
     sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
     send(server, signal)
     until(lambda: not sink.script, "the call that hangs")
@@ -139,9 +134,9 @@ def test_a_server_that_comes_up_late(braid, new_sink, tap, signal, exporter):
 
 @exporters
 @signals
-def test_calls_are_concurrent(braid, sink, signal, exporter):
+def test_calls_are_concurrent(braid, sink, signal, kind):
     """Four requests are under way before the first is answered."""
-    server = braid(config(exporter, sink, sending_queue={"num_consumers": 4}))
+    server = braid(config(kind, sink, sending_queue={"num_consumers": 4}))
     gates = [threading.Event() for _ in range(4)]
     sink.script = [Reply(hold=gate) for gate in gates]
     for _ in gates:
@@ -154,8 +149,8 @@ def test_calls_are_concurrent(braid, sink, signal, exporter):
 
 @exporters
 @signals
-def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, exporter):
-    server = braid(config(exporter, sink, timeout="200ms"))
+def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, kind):
+    server = braid(config(kind, sink, timeout="200ms"))
     gate = threading.Event()
     sink.script = [Reply(hold=gate, grpc=StatusCode.UNAVAILABLE, http=503)]
     send(server, signal)
@@ -165,8 +160,8 @@ def test_a_hanging_server_is_given_up_and_asked_again(braid, sink, signal, expor
 
 @exporters
 @signals
-def test_headers(braid, sink, signal, exporter):
-    server = braid(config(exporter, sink, headers={"X-Scope-OrgID": "team-a"}))
+def test_headers(braid, sink, signal, kind):
+    server = braid(config(kind, sink, headers={"X-Scope-OrgID": "team-a"}))
     send(server, signal)
     sink.wait(signal, 1)
     [call] = sink.of(signal)
@@ -176,14 +171,13 @@ def test_headers(braid, sink, signal, exporter):
 
 @exporters
 @signals
-def test_destinations_are_independent(braid, new_sink, signal, exporter):
+def test_destinations_are_independent(braid, new_sink, signal, kind):
     """One queue and retry per destination: a broken one holds up no other."""
     good, bad = new_sink(), new_sink()
     bad.reply = BUSY
-    name, options = EXPORTERS[exporter](good)
-    _, broken = EXPORTERS[exporter](bad)
     quick = {"initial_interval": "10ms", "max_elapsed_time": "500ms"}
-    server = braid(pipelines({f"{name}/bad": {**broken, "retry_on_failure": quick}, f"{name}/good": options}))
+    server = braid(pipelines({**exporter(kind, bad, "/bad", retry_on_failure=quick),
+                              **exporter(kind, good, "/good")}))
     for _ in range(5):
         send(server, signal)
     good.wait(signal, 5)

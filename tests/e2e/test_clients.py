@@ -12,7 +12,7 @@ import pytest
 import clients
 import otlp
 import profile_view
-from braid import pipelines
+from braid import EXPORTERS, exporter, pipelines
 
 HERE = pathlib.Path(__file__).parent / "clients"
 BUILD = pathlib.Path(__file__).parents[2] / "build"
@@ -22,23 +22,13 @@ PYTHON = [sys.executable, str(HERE / "python_sdk.py")]
 TRACE_CLIENTS = {
     "python-grpc": lambda braid, coding: [*PYTHON, "grpc", braid.grpc, coding],
     "python-http": lambda braid, coding: [*PYTHON, "http", braid.http, coding],
-    "node-json": lambda braid, coding: ["node", str(HERE / "node" / "scene.js"), braid.http, coding],
-    "go-grpc": lambda braid, coding: [GO, "traces", "-endpoint", braid.grpc, "-compression", coding],
+    "node-json": lambda braid, coding:
+    ["node", str(HERE / "node" / "scene.js"), braid.http, coding],
+    "go-grpc": lambda braid, coding:
+    [GO, "traces", "-endpoint", braid.grpc, "-compression", coding],
 }
 PROFILE_TRANSPORTS = ("grpc", "proto", "json")
 
-RETRY = {"initial_interval": "50ms"}
-EXPORTERS = {
-    "otlp": lambda sink, coding: {"otlp": {
-        "endpoint": sink.grpc, "tls": {"insecure": True}, "compression": coding,
-        "retry_on_failure": RETRY}},
-    "otlphttp-proto": lambda sink, coding: {"otlphttp": {
-        "endpoint": f"http://{sink.http}", "encoding": "proto", "compression": coding,
-        "retry_on_failure": RETRY}},
-    "otlphttp-json": lambda sink, coding: {"otlphttp": {
-        "endpoint": f"http://{sink.http}", "encoding": "json", "compression": coding,
-        "retry_on_failure": RETRY}},
-}
 BATCH = {"batch": {"timeout": "50ms"}}
 
 
@@ -50,13 +40,17 @@ def run(command):
 
 def send_traces(client, braid, coding="none"):
     """Runs a client; returns the (trace id, span id) that it printed."""
-    return {tuple(json.loads(line)) for line in run(TRACE_CLIENTS[client](braid, coding)).splitlines()}
+    return {
+        tuple(json.loads(line))
+        for line in run(TRACE_CLIENTS[client](braid, coding)).splitlines()
+    }
 
 
 def send_profiles(transport, braid, coding="none"):
     """Runs the Go client; returns the request that it printed."""
     endpoint = braid.grpc if transport == "grpc" else braid.http
-    printed = run([GO, "profiles", "-endpoint", endpoint, "-transport", transport, "-compression", coding])
+    printed = run(
+        [GO, "profiles", "-endpoint", endpoint, "-transport", transport, "-compression", coding])
     return otlp.from_json(otlp.PROFILES.request, printed)
 
 
@@ -73,7 +67,8 @@ def check_scene(spans, language, sent):
     by_name = {}
     for _, _, span in spans:
         by_name.setdefault(span.name, []).append(span)
-    [root], [charge], ticks = (by_name.pop(name) for name in ("POST /checkout", "charge card", "tick"))
+    [root], [charge], ticks = (by_name.pop(name)
+                               for name in ("POST /checkout", "charge card", "tick"))
     assert not by_name
 
     assert (root.kind, root.parent_span_id, root.status.code) == (2, b"", 1)
@@ -91,14 +86,15 @@ def check_scene(spans, language, sent):
     assert event.time_unix_nano > 0
 
     assert sorted(otlp.attributes_of(tick.attributes)["n"] for tick in ticks) == list(range(100))
-    assert all((tick.kind, tick.parent_span_id, tick.status.code) == (1, root.span_id, 0) for tick in ticks)
+    assert all((tick.kind, tick.parent_span_id, tick.status.code) == (1, root.span_id, 0)
+               for tick in ticks)
 
 
 @pytest.mark.parametrize("processors", [None, BATCH], ids=["direct", "batch"])
-@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("kind", EXPORTERS)
 @pytest.mark.parametrize("client", TRACE_CLIENTS)
-def test_traces(braid, sink, client, exporter, processors):
-    server = braid(pipelines(EXPORTERS[exporter](sink, "none"), processors=processors))
+def test_traces(braid, sink, client, kind, processors):
+    server = braid(pipelines(exporter(kind, sink), processors=processors))
     sent = send_traces(client, server)
     check_scene(sink.wait(otlp.TRACES, 102), client.split("-")[0], sent)
     server.stop()
@@ -106,16 +102,16 @@ def test_traces(braid, sink, client, exporter, processors):
 
 @pytest.mark.parametrize("client", TRACE_CLIENTS)
 def test_compressed_by_the_client(braid, sink, client):
-    server = braid(pipelines(EXPORTERS["otlp"](sink, "none")))
+    server = braid(pipelines(exporter("grpc", sink)))
     sent = send_traces(client, server, "gzip")
     check_scene(sink.wait(otlp.TRACES, 102), client.split("-")[0], sent)
 
 
 @pytest.mark.parametrize("processors", [None, BATCH], ids=["direct", "batch"])
-@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("kind", EXPORTERS)
 @pytest.mark.parametrize("transport", PROFILE_TRANSPORTS)
-def test_profiles(braid, sink, transport, exporter, processors):
-    server = braid(pipelines(EXPORTERS[exporter](sink, "none"), processors=processors))
+def test_profiles(braid, sink, transport, kind, processors):
+    server = braid(pipelines(exporter(kind, sink), processors=processors))
     sent = send_profiles(transport, server, "gzip" if processors else "none")
     assert len(profile_view.samples(sent)) == 23
     sink.wait(otlp.PROFILES, 23)
@@ -127,44 +123,45 @@ def test_profiles(braid, sink, transport, exporter, processors):
 @pytest.mark.parametrize("transport", PROFILE_TRANSPORTS)
 def test_profiles_leave_with_attributes_inline(braid, sink, transport):
     """Collectors before 0.161 and Pyroscope cannot follow key_strindex in a resource."""
-    server = braid(pipelines(EXPORTERS["otlp"](sink, "none")))
+    server = braid(pipelines(exporter("grpc", sink)))
     send_profiles(transport, server)
     sink.wait(otlp.PROFILES, 23)
     for call in sink.of(otlp.PROFILES):
         for resource in call.message.resource_profiles:
             assert {"service.name", "process.pid", "process.command_args"} == set(
                 otlp.attributes_of(resource.resource.attributes))
-            assert otlp.attributes_of(resource.resource.attributes)["process.command_args"] == ["shop", "--fast"]
-            assert otlp.attributes_of(resource.scope_profiles[0].scope.attributes).keys() == {"scope.key"}
+            assert otlp.attributes_of(
+                resource.resource.attributes)["process.command_args"] == ["shop", "--fast"]
+            assert otlp.attributes_of(
+                resource.scope_profiles[0].scope.attributes).keys() == {"scope.key"}
 
 
 @pytest.mark.parametrize("coding", ["none", "gzip", "zstd", "deflate"])
-@pytest.mark.parametrize("exporter", ["otlphttp-proto", "otlphttp-json"])
+@pytest.mark.parametrize("kind", ["proto", "json"])
 @pytest.mark.parametrize("signal", otlp.SIGNALS, ids=str)
-def test_http_codings_of_the_exporter(braid, sink, tap, signal, exporter, coding):
-    check_coding(braid, sink, tap, signal, exporter, coding, "http")
+def test_http_codings_of_the_exporter(braid, sink, tap, signal, kind, coding):
+    check_coding(braid, sink, tap, signal, kind, coding)
     [call] = sink.of(signal)
     assert call.headers.get("content-encoding", "none") == coding
-    assert call.headers["content-type"] == (otlp.JSON if exporter.endswith("json") else otlp.PROTOBUF)
+    assert call.headers["content-type"] == (otlp.JSON if kind == "json" else otlp.PROTOBUF)
 
 
 @pytest.mark.parametrize("coding", ["none", "gzip"])
 @pytest.mark.parametrize("signal", otlp.SIGNALS, ids=str)
 def test_grpc_codings_of_the_exporter(braid, sink, tap, signal, coding):
-    check_coding(braid, sink, tap, signal, "otlp", coding, "grpc")
+    check_coding(braid, sink, tap, signal, "grpc", coding)
 
 
 def test_zstd_over_grpc(braid, sink, tap):
     """grpcio knows no zstd, so one Braid sends it to another."""
-    second = braid(pipelines(EXPORTERS["otlp"](sink, "none")))
-    check_coding(braid, sink, tap, otlp.TRACES, "otlp", "zstd", "grpc", far=second)
+    second = braid(pipelines(exporter("grpc", sink)))
+    check_coding(braid, sink, tap, otlp.TRACES, "grpc", "zstd", far=second)
 
 
-def check_coding(braid, sink, tap, signal, exporter, coding, wire, far=None):
+def check_coding(braid, sink, tap, signal, kind, coding, far=None):
     """What arrives is what was sent, and few bytes cross the wire when they are compressed."""
-    wire_tap = tap(getattr(far or sink, wire))
-    near = type("Near", (), {wire: wire_tap.address})
-    server = braid(pipelines(EXPORTERS[exporter](near, coding)))
+    wire = tap(getattr(far or sink, "grpc" if kind == "grpc" else "http"))
+    server = braid(pipelines(exporter(kind, wire, compression=coding)))
     request = otlp.request_of(signal, 20, size=10_000)
     clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
     sink.wait(signal, 20)
@@ -174,4 +171,4 @@ def check_coding(braid, sink, tap, signal, exporter, coding, wire, far=None):
     else:
         assert profile_view.samples(call.message) == profile_view.samples(request)
     size = request.ByteSize()
-    assert wire_tap.n_sent < size / 4 if coding != "none" else wire_tap.n_sent >= size
+    assert wire.n_sent < size / 4 if coding != "none" else wire.n_sent >= size

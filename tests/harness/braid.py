@@ -26,8 +26,18 @@ def until(condition, what="the condition", deadline_s=DEADLINE_S):
         time.sleep(0.01)
 
 
+def exporter(kind, sink, name="", **options):
+    """One exporter of a config, to a sink or what has its addresses. kind: grpc, proto or json."""
+    if kind == "grpc":
+        return {"otlp" + name: {"endpoint": sink.grpc, "tls": {"insecure": True}, **options}}
+    return {"otlphttp" + name: {"endpoint": f"http://{sink.http}", "encoding": kind, **options}}
+
+
+EXPORTERS = ("grpc", "proto", "json")
+
+
 def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None, processors=None,
-              extensions=None, **service):
+              extensions=None, receiver=None, **service):
     """A config with one otlp receiver on free ports, and the same pipeline for every signal."""
     protocols = {"grpc": {"endpoint": "127.0.0.1:0", **(grpc or {})},
                  "http": {"endpoint": "127.0.0.1:0", **(http or {})}}
@@ -35,7 +45,7 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
                 "exporters": list(exporters)}
     reader = {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}
     return {
-        "receivers": {"otlp": {"protocols": protocols}},
+        "receivers": {"otlp": {"protocols": protocols, **(receiver or {})}},
         "processors": processors or {},
         "exporters": exporters,
         "extensions": extensions or {},
@@ -49,6 +59,7 @@ class Braid:
     """config: YAML text, or a dict that is written as JSON, which YAML contains."""
 
     def __init__(self, config, folder, *args, env=None):
+        self.killed = False
         folder.mkdir(parents=True, exist_ok=True)
         text = config if isinstance(config, str) else json.dumps(config, indent=2)
         (folder / "config.yaml").write_text(text)
@@ -74,7 +85,7 @@ class Braid:
     def address(self, what, node="receiver/otlp"):
         """host:port where `what` (grpc, http, metrics ...) of a node listens."""
         prefix = f"\t{re.escape(node)}\t" if node else r"\t"
-        return self.wait_log(rf"{prefix}{what} listening on (\S+)$").group(1)
+        return self.wait_log(rf"{prefix}{what} listening on (\S+)").group(1)
 
     @property
     def grpc(self):
@@ -99,9 +110,11 @@ class Braid:
     def ledger(self, signal):
         """What became of the items of a signal, after checking that the account closes."""
         metrics, label = self.metrics(), f'signal="{signal}"'
-        account = {entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
-                              if label in labels)
-                   for entry in ("received", "sent", "rejected", "dropped", "held")}
+        account = {
+            entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
+                       if label in labels)
+            for entry in ("received", "sent", "rejected", "dropped", "held")
+        }
         assert account["received"] == sum(account.values()) - account["received"], account
         return account
 
@@ -118,6 +131,7 @@ class Braid:
         return self.log().splitlines()[-1]
 
     def kill(self):
+        self.killed = True
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -56,8 +56,8 @@ def grpc(address, signal, body, metadata=(), compression=None, method=None, chan
     except grpcio.RpcError as error:
         trailers = dict(error.trailing_metadata() or ())
         packed = trailers.get("grpc-status-details-bin")
-        return Answer(error.code().name, b"", trailers, packed and status_pb2.Status.FromString(packed),
-                      error.details())
+        return Answer(error.code().name, b"", trailers, packed
+                      and status_pb2.Status.FromString(packed), error.details())
     finally:
         if not channel:
             own.close()
@@ -175,7 +175,7 @@ def frame(message, compressed=False):
 
 
 def raw_grpc(address, method, body, headers=None, chunk=16384):
-    """A gRPC call whose frames are the caller's. Returns the headers with trailers, and the body."""
+    """A gRPC call whose frames are the caller's. Returns headers with trailers, and the body."""
     connection = H2(address)
     try:
         return connection.request(method, {**GRPC_HEADERS, **(headers or {})}, body, chunk=chunk)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OTLP as the tests see it: the two signals with the official message classes, OTLP/JSON, and requests."""
+"""OTLP as the tests see it: the two signals by the official classes, OTLP/JSON, and requests."""
 
 import base64
 import dataclasses
@@ -110,7 +110,10 @@ def trace_request(n_spans=1, service="shop", first=1, size=0):
             span.attributes.append(attribute(key, value))
         event = span.events.add(name="exception", time_unix_nano=1_700_000_000_000_000_001)
         event.attributes.append(attribute("exception.type", "Declined"))
-        link = span.links.add(trace_id=b"\x11" * 16, span_id=b"\x22" * 8, trace_state="l=1", flags=1)
+        link = span.links.add(trace_id=b"\x11" * 16,
+                              span_id=b"\x22" * 8,
+                              trace_state="l=1",
+                              flags=1)
         link.attributes.append(attribute("link.kind", "batch"))
         span.status.code, span.status.message = 2, "card declined"
     return request
@@ -158,6 +161,10 @@ def profile_request(n_samples=1, service="shop", first=1, linked=True, size=0):
 
 def request_of(signal, n_items=1, **more):
     return (trace_request if signal is TRACES else profile_request)(n_items, **more)
+
+
+def resources_of(signal, request):
+    return request.resource_spans if signal is TRACES else request.resource_profiles
 
 
 def spans_of(request):

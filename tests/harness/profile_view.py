@@ -23,11 +23,17 @@ class View:
         return value_of(any_value)
 
     def _pairs(self, pairs):
-        return {pair.key or self._string(pair.key_strindex): self._value(pair.value) for pair in pairs}
+        return {
+            pair.key or self._string(pair.key_strindex): self._value(pair.value)
+            for pair in pairs
+        }
 
     def _attributes(self, indices):
-        return {self._string(entry.key_strindex): (self._value(entry.value), self._string(entry.unit_strindex))
-                for entry in (self._tables.attribute_table[i] for i in indices)}
+        return {
+            self._string(entry.key_strindex): (self._value(entry.value),
+                                               self._string(entry.unit_strindex))
+            for entry in (self._tables.attribute_table[i] for i in indices)
+        }
 
     def _type(self, value_type):
         return self._string(value_type.type_strindex), self._string(value_type.unit_strindex)
@@ -38,9 +44,10 @@ class View:
         lines = []
         for line in location.lines:
             function = self._tables.function_table[line.function_index]
-            lines.append((self._string(function.name_strindex), self._string(function.system_name_strindex),
-                          self._string(function.filename_strindex), function.start_line, line.line,
-                          line.column))
+            lines.append(
+                (self._string(function.name_strindex), self._string(function.system_name_strindex),
+                 self._string(function.filename_strindex), function.start_line, line.line,
+                 line.column))
         return {"address": location.address, "lines": lines,
                 "attributes": self._attributes(location.attribute_indices),
                 "mapping": (mapping.memory_start, mapping.memory_limit, mapping.file_offset,
@@ -67,8 +74,10 @@ class View:
                         "scope": (scope.scope.name, self._pairs(scope.scope.attributes)),
                         "type": self._type(profile.sample_type), "period": profile.period,
                         "period_type": self._type(profile.period_type),
-                        "profile": (profile.time_unix_nano, profile.duration_nano, profile.profile_id.hex(),
-                                    self._attributes(profile.attribute_indices))}
+                        "profile": (profile.time_unix_nano, profile.duration_nano,
+                                    profile.profile_id.hex(),
+                                    self._attributes(profile.attribute_indices))
+                    }
                     for sample in profile.samples:
                         yield {**common, **self._sample(sample)}
 

@@ -50,14 +50,16 @@ def _decompress(encoding, body):
 
 
 class Sink:
-    """Listens for gRPC and HTTP on free ports. `reply` is for every call that `script` is too short for."""
+    """Listens for gRPC and HTTP on free ports. Answers by `script`, and when it is empty by `reply`."""
 
     def __init__(self, max_message=64 << 20):
         self.calls, self.reply, self.script = [], ACCEPT, []
         self._lock = threading.Lock()
         self._max = max_message
-        self._grpc = grpc.server(futures.ThreadPoolExecutor(16), handlers=[_GrpcHandler(self)], options=[
-            ("grpc.max_receive_message_length", max_message), ("grpc.so_reuseport", 0)])
+        self._grpc = grpc.server(futures.ThreadPoolExecutor(16),
+                                 handlers=[_GrpcHandler(self)],
+                                 options=[("grpc.max_receive_message_length", max_message),
+                                          ("grpc.so_reuseport", 0)])
         self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._grpc.start()
         self._http = _HttpServer(("127.0.0.1", 0), _HttpHandler)

@@ -8,8 +8,10 @@ from google.protobuf.message import Message
 import clients
 import otlp
 
-RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
-             429, 502, 503, 504}
+RETRYABLE = {
+    "CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS", 429,
+    502, 503, 504
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Transport:
         return otlp.decode(signal.response, self.content_type, answer.body)
 
     def send(self, braid, signal, body, headers=None):
-        """body: a message, or bytes (over HTTP also pieces, as chunks). headers: or gRPC's metadata."""
+        """body: a message, or bytes, or over HTTP pieces to send as chunks."""
         if isinstance(body, Message):
             body = self.encode(body)
         if self.is_grpc:

@@ -41,13 +41,14 @@ def fields(data):
             payload, at = data[at:at + length], at + length
         else:
             payload = b""
-            at = {0: lambda: read_varint(data, at)[1], 1: lambda: at + 8, 5: lambda: at + 4}[key & 7]()
+            at = {0: lambda: read_varint(data, at)[1], 1: lambda: at + 8,
+                  5: lambda: at + 4}[key & 7]()
         yield key >> 3, key & 7, data[start:at], payload
 
 
 def rewrite(descriptor, data, change):
-    """Rebuilds a message from the inside out: change(full name, [(number, field bytes)]) gives what a
-    message's fields become."""
+    """Rebuilds a message from the inside out: change(full name, [(number, field bytes)]) gives
+    what a message's fields become."""
     parts = []
     for number, kind, whole, payload in fields(data):
         known = descriptor.fields_by_number.get(number)
@@ -58,8 +59,8 @@ def rewrite(descriptor, data, change):
 
 
 def descending(message):
-    """The message with the fields of every message in descending order, as some SDKs write them; the
-    order within a repeated field stays."""
+    """The message with the fields of every message in descending order, as some SDKs write them;
+    the order within a repeated field stays."""
     return rewrite(message.DESCRIPTOR, message.SerializeToString(),
                    lambda _, parts: sorted(parts, key=lambda part: -part[0]))
 
@@ -80,14 +81,15 @@ def with_long_lengths(message):
                 yield number, whole
                 continue
             length, at = read_varint(whole, at)
-            yield number, varint(key) + bytes(length >> 7 * i & 0x7F | 0x80 for i in range(4)) + bytes(
-                [length >> 28]) + whole[at:]
+            yield number, varint(key) + bytes(length >> 7 * i & 0x7F | 0x80
+                                              for i in range(4)) + bytes([length >> 28
+                                                                          ]) + whole[at:]
     return rewrite(message.DESCRIPTOR, message.SerializeToString(), change)
 
 
 def numbered_as_1_9(request):
-    """A profiles request in the numbering of OTLP 1.8 and 1.9: in Sample, values are 2, attribute_indices
-    3 and link_index 4."""
+    """A profiles request in the numbering of OTLP 1.8 and 1.9: in Sample, values are 2,
+    attribute_indices 3 and link_index 4."""
     moved = {4: 2, 2: 3, 3: 4}
 
     def change(name, parts):

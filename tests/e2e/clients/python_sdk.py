@@ -24,7 +24,8 @@ def exporter(transport, endpoint, compression):
 def main():
     provider = TracerProvider(resource=Resource.create(
         {"service.name": "shop-python", "service.version": "1.2.3"}))
-    provider.add_span_processor(BatchSpanProcessor(exporter(*sys.argv[1:]), max_export_batch_size=40))
+    provider.add_span_processor(
+        BatchSpanProcessor(exporter(*sys.argv[1:]), max_export_batch_size=40))
     tracer = provider.get_tracer("scene", "0.1")
     linked = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1))
     sent = []

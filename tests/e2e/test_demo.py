@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo and the quickstart config, as demo/run puts them together, but on free ports."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+DEMO = os.environ.get("DEMO", str(ROOT / "build" / "demo"))
+EXAMPLES = ROOT / "config" / "examples"
+
+
+def demo(*args):
+    done = subprocess.run([DEMO, *args], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def quickstart(braid, tmp_path):
+    free = [f"--set=receivers.otlp.protocols.{protocol}.endpoint=127.0.0.1:0" for protocol in ("grpc", "http")]
+    metrics = "--set=service.telemetry.metrics.level=none"
+    return braid((EXAMPLES / "quickstart.yaml").read_text(), *free, metrics, env={"BRAID_OUT": str(tmp_path)})
+
+
+def test_demo(quickstart, tmp_path):
+    sent = demo("-otlp", quickstart.grpc, "-duration", "4s")
+    served, sampled = map(int, re.match(r"(\d+) requests served, (\d+) profile samples", sent).groups())
+    quickstart.stop()
+    spans, samples, linked, report = re.match(
+        r"(\d+) spans and (\d+) profile samples came out, (\d+) of them .*?\n(.*)",
+        demo("report", "-dir", str(tmp_path)), re.DOTALL).groups()
+    assert served <= int(spans) <= served + 2  # the last requests may be answered to nobody
+    assert int(samples) == sampled
+    assert sampled / 2 < int(linked) <= sampled
+    slowest = report.splitlines()[2]
+    assert re.search(r"GET /checkout +\S+ms +[1-9]\d*ms +main.priceCart +[0-9a-f]{32}$", slowest)

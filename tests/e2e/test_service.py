@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process: ports, metrics, stopping, and what the exporters without a peer write."""
+
+import json
+import signal as signals
+import socket
+import subprocess
+import threading
+
+import pytest
+
+import clients
+import otlp
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from otlp import PROFILES, SIGNALS, TRACES
+from sink import BUSY, Reply
+
+each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
+
+
+def send(server, signal, n_items=1, **more):
+    body = otlp.request_of(signal, n_items, **more).SerializeToString()
+    return clients.grpc(server.grpc, signal, body)
+
+
+@each_signal
+def test_ledger_closes(braid, sink, signal):
+    server = braid(pipelines(exporter("grpc", sink)))
+    for n in range(1, 11):
+        send(server, signal, n).expect_ok()
+    sink.wait(signal, 55)
+    until(lambda: server.ledger(signal)["held"] == 0, "the last answer")
+    assert server.ledger(signal) == {"received": 55, "sent": 55, "rejected": 0, "dropped": 0, "held": 0}
+
+
+def test_taken_port_is_an_error_before_anything_runs(tmp_path, sink):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = tmp_path / "config.yaml"
+        config.write_text(json.dumps(pipelines(exporter("grpc", sink), grpc={"endpoint": endpoint})))
+        done = subprocess.run([BINARY, "--config", str(config)], capture_output=True, text=True,
+                              timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+    assert done.returncode not in (0, -signals.SIGSEGV, -signals.SIGABRT)
+    assert endpoint in done.stderr and "ddress already in use" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signals.SIGTERM, signals.SIGINT])
+def test_stops_on(braid, sink, number):
+    server = braid(pipelines(exporter("grpc", sink)))
+    send(server, TRACES, 3).expect_ok()
+    server.process.send_signal(number)
+    server.stop()
+    sink.wait(TRACES, 3)
+
+
+@each_signal
+def test_what_was_acknowledged_is_sent_before_it_stops(braid, sink, signal):
+    """The queue is full of requests and the destination slow when SIGTERM comes."""
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1}),
+                             processors={"batch": {"timeout": "1h", "send_batch_size": 7}}))
+    gate = threading.Event()
+    sink.script = [Reply(hold=gate)]
+    for n in range(50):
+        send(server, signal, 1, first=n + 1).expect_ok()
+    server.process.terminate()
+    gate.set()
+    server.stop()
+    sink.wait(signal, 50)
+
+
+def test_stops_while_clients_send(braid, sink):
+    """Whatever got an OK has arrived; whoever comes too late is told so."""
+    server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "20ms"}}))
+    address, body = server.grpc, otlp.trace_request(10).SerializeToString()
+    acknowledged = []
+
+    def load():
+        while (answer := clients.grpc(address, TRACES, body)).ok:
+            acknowledged.append(10)
+        assert answer.code in ("UNAVAILABLE", "CANCELLED")
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(acknowledged) > 50, "traffic")
+    server.stop()
+    for thread in threads:
+        thread.join()
+    assert len(sink.items(TRACES)) >= sum(acknowledged)
+
+
+def test_last_line_says_what_was_lost(braid, sink):
+    """The destination refuses until the end: the counts in the last line add up."""
+    sink.reply = BUSY
+    server = braid(pipelines(exporter("grpc", sink, retry_on_failure={"initial_interval": "10ms", "max_elapsed_time": "100ms"})))
+    send(server, TRACES, 42).expect_ok()
+    assert "42" in server.stop()
+
+
+@each_signal
+def test_every_destination_gets_everything(braid, new_sink, signal):
+    first, second = new_sink(), new_sink()
+    server = braid(pipelines({**exporter("grpc", first, "/first"), **exporter("grpc", second, "/second"),
+                              **exporter("proto", second, "/third")}))
+    request = otlp.request_of(signal, 4)
+    send(server, signal, 4).expect_ok()
+    first.wait(signal, 4)
+    second.wait(signal, 8)
+    assert {call.raw for sink in (first, second) for call in sink.of(signal)} == {request.SerializeToString()}
+
+
+@each_signal
+def test_file_exporter_writes_lines_of_json(braid, tmp_path, signal):
+    path = tmp_path / "out.json"
+    server = braid(pipelines({"file": {"path": str(path)}}, signals=(signal.name,)))
+    requests = [otlp.request_of(signal, n, first=10 * n) for n in (1, 2, 3)]
+    for request in requests:
+        clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
+    server.stop()
+    lines = path.read_bytes().splitlines()
+    assert [otlp.from_json(signal.request, line) for line in lines] == requests
+
+
+@pytest.mark.parametrize("verbosity, expected", [("basic", ()), ("detailed", ("span 1", "naïve ✓", "shop"))])
+def test_debug_exporter(braid, verbosity, expected):
+    server = braid(pipelines({"debug": {"verbosity": verbosity}}))
+    send(server, TRACES, 3).expect_ok()
+    server.stop()
+    written = server.log() + server.stdout_path.read_text()
+    assert '"spans": 3' in written or "spans=3" in written or "3 spans" in written
+    assert all(each in written for each in expected)
+
+
+def test_health_check(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), extensions={"health_check": {"endpoint": "127.0.0.1:0"}}))
+    address = server.address("http", node="extension/health_check")
+    assert clients.http(address, "/", None, None, method="GET").code == 200
+
+
+def test_workers_share_the_ports(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), workers=4))
+    for n in range(40):
+        assert send(server, SIGNALS[n % 2]).ok
+    sink.wait(TRACES, 20)
+    sink.wait(PROFILES, 20)
+    assert server.ledger("traces")["received"] == 20
