@@ -381,6 +381,41 @@ def test_roundtrip(run, seed):
             check_dictionary(result)
 
 
+def change(rng, maker, request):
+    """What a sender changes in its dictionary from one request to the next: more at the end, or
+    another entry somewhere, on which others may depend."""
+    d = request.dictionary
+    maker.strings = d.string_table
+    for _ in maker.some(3):
+        table = rng.choice(TABLES)
+        entries = getattr(d, table)
+        if table == "string_table":
+            entries.append("new")
+            if rng.random() < 0.5 and len(entries) > 2:
+                entries[rng.randrange(1, len(entries))] = "changed"
+        elif rng.random() < 0.5 and len(entries) > 2:
+            entries[rng.randrange(1, len(entries))].CopyFrom(entries[rng.randrange(1, len(entries))])
+        else:
+            entries.add().CopyFrom(rng.choice(entries))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_merge_like_before(run, seed):
+    """What is remembered of the dictionary before must not outlive a change."""
+    rng = random.Random(seed)
+    maker = Maker(rng)
+    request = maker.profiles()
+    while not n_samples(request):
+        request = maker.profiles()
+    requests = []
+    for _ in range(8):
+        requests.append(Profiles.FromString(request.SerializeToString()))
+        change(rng, maker, request)
+    merged, _ = run("merge", [q.SerializeToString() for q in requests])
+    assert meaning(merged) == meaning(requests)
+    check_dictionary(merged[0])
+
+
 def check_split(pieces, requests, most):
     assert meaning(pieces) == meaning(requests)
     for piece in pieces:
