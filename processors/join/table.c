@@ -12,10 +12,13 @@
 #include "wire/protobuf.h"
 
 #define SHARDS 16u
-#define WAYS 8u             /* slots of a bucket: a cache line */
+#define WAYS 16u            /* slots of a bucket: two cache lines side by side */
 #define TAG_BITS 20u
 #define POSITION_BITS 44u   /* in units of 8 bytes: never comes round */
-#define TABLE_SHARE 8u      /* slots take an eighth of the bytes, figures another, records the rest */
+/* Sixteenths of the bytes: slots, so many that about a third is used when the ring is full (a bucket then
+ * overflows once in a hundred thousand), and figures; records take the rest. */
+#define SLOTS_SHARE 3u
+#define FIGURES_SHARE 2u
 #define KEYS_MAX 32u
 #define SERVICES 4096u
 #define RESERVED 8u         /* position 0 means an empty slot */
@@ -38,7 +41,7 @@ struct record {
 struct shard {
     pthread_mutex_t lock;
     uint64_t *slots; /* tag << POSITION_BITS | position / 8 */
-    uint64_t bucket_mask;
+    uint64_t n_buckets;
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* positions only grow */
     struct join_figures *figures;
@@ -84,10 +87,9 @@ static struct shard *shard_of(struct join_table *t, uint64_t hash)
     return &t->shards[hash & (SHARDS - 1)];
 }
 
-static uint64_t *bucket(const struct shard *s, uint64_t hash, unsigned which)
+static uint64_t *bucket(const struct shard *s, uint64_t hash)
 {
-    uint64_t h = which ? (hash >> 36 ^ hash >> 9) * 0x9e3779b1u : hash >> 4;
-    return s->slots + (h & s->bucket_mask) * WAYS;
+    return s->slots + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32) * WAYS;
 }
 
 static struct record *at(const struct shard *s, uint64_t position)
@@ -204,46 +206,29 @@ static bool same_trace(const struct record *r, const uint8_t *trace_id)
     return !trace_id || !r->has_trace || memcmp(r->trace_id, trace_id, 16) == 0;
 }
 
-/* The slot of a span's record, or NULL. */
+/* The slot of a span's record, or NULL. `*ret_free` becomes the slot for a new one: a free one, or, in a
+ * full bucket, the oldest. */
 static uint64_t *find(const struct shard *s, uint64_t hash, uint64_t span_id,
-                      const uint8_t *trace_id)
+                      const uint8_t *trace_id, uint64_t **ret_free)
 {
-    uint64_t tag = hash >> (64 - TAG_BITS);
-    for (unsigned b = 0; b < 2; b++) {
-        uint64_t *slots = bucket(s, hash, b);
-        for (unsigned i = 0; i < WAYS; i++) {
-            if (slots[i] >> POSITION_BITS != tag || !live(s, slots[i]))
-                continue;
-            const struct record *r = at(s, position_of(slots[i]));
-            if (r->span_id == span_id && !r->dead && same_trace(r, trace_id))
-                return &slots[i];
+    uint64_t tag = hash >> (64 - TAG_BITS), tail = s->tail / 8, oldest = UINT64_MAX;
+    uint64_t *slots = bucket(s, hash), *best = NULL;
+    for (unsigned i = 0; i < WAYS; i++) {
+        uint64_t position = slots[i] & ((1ull << POSITION_BITS) - 1);
+        if (position < tail)
+            position = 0; /* free: it never was used, or its record has left */
+        if (position < oldest) {
+            oldest = position;
+            best = &slots[i];
         }
+        if (position == 0 || slots[i] >> POSITION_BITS != tag)
+            continue;
+        const struct record *r = at(s, position * 8);
+        if (r->span_id == span_id && same_trace(r, trace_id))
+            return &slots[i];
     }
+    *ret_free = best;
     return NULL;
-}
-
-/* A slot to use for a new record: a free one in the emptier bucket, else the oldest of both. */
-static uint64_t *free_slot(const struct shard *s, uint64_t hash)
-{
-    uint64_t *best = NULL, *oldest = NULL;
-    unsigned most_free = 0;
-    for (unsigned b = 0; b < 2; b++) {
-        uint64_t *slots = bucket(s, hash, b), *empty = NULL;
-        unsigned n_free = 0;
-        for (unsigned i = 0; i < WAYS; i++) {
-            if (!live(s, slots[i])) {
-                empty = &slots[i];
-                n_free++;
-            } else if (!oldest || position_of(slots[i]) < position_of(*oldest)) {
-                oldest = &slots[i];
-            }
-        }
-        if (n_free > most_free) {
-            most_free = n_free;
-            best = empty;
-        }
-    }
-    return best ? best : oldest;
 }
 
 /* Makes the record that a slot points at a dead one, as if it had left the ring. */
@@ -277,7 +262,7 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash, const st
     uint64_t span_id = br_load64(span->span_id);
     uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
     uint64_t position = reserve(t, s, size, now_ms, out);
-    uint64_t *slot = find(s, hash, span_id, span->trace_id);
+    uint64_t *free_slot, *slot = find(s, hash, span_id, span->trace_id, &free_slot);
     uint32_t figures = 0;
     if (slot) {
         /* Samples that came first, or the same span sent again: what they add up to goes on. */
@@ -288,7 +273,7 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash, const st
         old->figures = 0;
         bury(s, slot);
     } else {
-        slot = free_slot(s, hash);
+        slot = free_slot;
         if (live(s, *slot)) {
             const struct record *victim = at(s, position_of(*slot));
             if (victim->pending && victim->figures)
@@ -334,8 +319,8 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
     for (unsigned i = 0; i < n; i++) {
         hashes[i] = mix(t, br_load64(spans[i].span_id));
         const struct shard *s = shard_of(t, hashes[i]);
-        __builtin_prefetch(bucket(s, hashes[i], 0), 1);
-        __builtin_prefetch(bucket(s, hashes[i], 1), 1);
+        __builtin_prefetch(bucket(s, hashes[i]), 1);
+        __builtin_prefetch(bucket(s, hashes[i]) + 8, 1);
         first[(hashes[i] & (SHARDS - 1)) + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
@@ -390,7 +375,8 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     if (!any_figures(s))
         return false;
     uint64_t position = reserve(t, s, record_size(0), now_ms, out);
-    uint64_t *slot = free_slot(s, hash);
+    uint64_t *slot;
+    (void)find(s, hash, br_load64(sample->span_id), sample->trace_id, &slot);
     if (live(s, *slot)) {
         /* Spans are worth more than samples without one. */
         s->head = position;
@@ -419,7 +405,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     struct shard *s = shard_of(t, hash);
     enum join_result result = JOIN_UNKNOWN;
     pthread_mutex_lock(&s->lock);
-    uint64_t *slot = find(s, hash, span_id, sample->trace_id);
+    uint64_t *unused, *slot = find(s, hash, span_id, sample->trace_id, &unused);
     struct record *r = slot ? at(s, position_of(*slot)) : NULL;
     if (r && expired(t, r, now_ms)) {
         if (!r->pending) {
@@ -453,7 +439,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
     pthread_mutex_lock(&s->lock);
-    uint64_t *slot = find(s, hash, id, trace_id);
+    uint64_t *unused, *slot = find(s, hash, id, trace_id, &unused);
     struct record *r = slot ? at(s, position_of(*slot)) : NULL;
     bool any = r && r->figures;
     if (any)
@@ -558,23 +544,14 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 
 /* --- Life ----------------------------------------------------------------------------------- */
 
-static uint64_t power_of_two(uint64_t most)
-{
-    uint64_t n = 1;
-    while (n * 2 <= most)
-        n *= 2;
-    return n;
-}
-
 static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
 {
-    uint64_t n_buckets = power_of_two(bytes / TABLE_SHARE / (WAYS * sizeof(uint64_t)));
-    size_t slots = n_buckets * WAYS * sizeof(uint64_t);
-    s->n_figures = (uint32_t)(bytes / TABLE_SHARE / sizeof(struct join_figures));
+    s->n_buckets = bytes / 16 * SLOTS_SHARE / (WAYS * sizeof(uint64_t));
+    size_t slots = s->n_buckets * WAYS * sizeof(uint64_t);
+    s->n_figures = (uint32_t)(bytes / 16 * FIGURES_SHARE / sizeof(struct join_figures));
     size_t figures = (s->n_figures * sizeof(struct join_figures) + 63) & ~(size_t)63;
     pthread_mutex_init(&s->lock, NULL);
     s->slots = (uint64_t *)(void *)memory;
-    s->bucket_mask = n_buckets - 1;
     s->figures = (struct join_figures *)(void *)(memory + slots);
     s->ring = memory + slots + figures;
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;

@@ -123,8 +123,11 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
     static const uint8_t wires[] = {0,   LEN, LEN,    LEN, LEN,    LEN, VARINT, I64, I64,
                                     LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, I32};
     while (p < end) {
-        if (__builtin_expect(*p == 0x4a, 1)) { /* attributes are most of a span */
-            size_t n;
+        size_t n;
+        struct br_field f;
+        /* The usual fields by their whole tag byte; every other shape goes the long way below. */
+        switch (*p) {
+        case 0x4a: /* attributes are most of a span */
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(w);
@@ -132,8 +135,55 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                 return false;
             p += n;
             continue;
+        case 0x0a:
+            if (end - p < 18 || p[1] != 16)
+                break;
+            span->trace_id = p + 2;
+            p += 18;
+            continue;
+        case 0x12:
+            if (end - p < 10 || p[1] != 8)
+                break;
+            span->span_id = p + 2;
+            p += 10;
+            continue;
+        case 0x22:
+            if (end - p < 10 || p[1] != 8)
+                break;
+            span->parent_id = p + 2;
+            p += 10;
+            continue;
+        case 0x2a:
+            p = br_walk_len(p + 1, end, &n);
+            if (!p)
+                return br_walk_malformed(w);
+            span->name = p;
+            span->name_len = (uint32_t)n;
+            if (!br_walk_string(w, p, n))
+                return false;
+            p += n;
+            continue;
+        case 0x30:
+            if (end - p < 2 || p[1] >= 0x80)
+                break;
+            span->kind = p[1];
+            p += 2;
+            continue;
+        case 0x39:
+            if (end - p < 9)
+                break;
+            span->start_ns = br_load64(p + 1);
+            p += 9;
+            continue;
+        case 0x41:
+            if (end - p < 9)
+                break;
+            span->end_ns = br_load64(p + 1);
+            p += 9;
+            continue;
+        default:
+            break;
         }
-        struct br_field f;
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p || !walk_span_field(w, &f, span))
             return false;
