@@ -77,21 +77,32 @@ static int create(struct br_node *node, struct br_err *err)
     return s->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* Length of name\0value\0...\0, without its last empty name. */
-static size_t metadata_len(const char *metadata)
+static bool separates(const struct br_strings *keys, const char *name)
 {
-    const char *p = metadata;
-    while (p && *p)
-        p += strlen(p) + 1;
-    return (size_t)(p - metadata);
+    for (size_t i = 0; i < keys->n; i++)
+        if (strcasecmp(keys->v[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Of an item's metadata what batches are kept apart by: other processors may have asked for more. */
+static void metadata_of(const struct state *s, const struct br_item *item, struct br_str *out)
+{
+    const struct config *c = s->node->config;
+    const char *p = c->metadata_keys.n ? item->metadata : NULL;
+    while (p && *p) {
+        const char *value = p + strlen(p) + 1, *next = value + strlen(value) + 1;
+        if (separates(&c->metadata_keys, p))
+            br_str_add(out, p, (size_t)(next - p));
+        p = next;
+    }
 }
 
 static void on_end(void *arg);
 
-static struct br_batcher *batcher_for(struct state *s, const struct br_item *item)
+static struct br_batcher *batcher_of(struct state *s, const struct br_item *item, const char *key,
+                                     size_t len)
 {
-    const char *key = item->metadata ? item->metadata : "";
-    size_t len = item->metadata ? metadata_len(item->metadata) : 0;
     struct br_batcher *b = br_map_get(s->batchers, key, len);
     if (b)
         return b;
@@ -103,6 +114,16 @@ static struct br_batcher *batcher_for(struct state *s, const struct br_item *ite
     if (b)
         br_batcher_on_end(b, on_end, s);
     *s->cardinality = (double)br_map_count(s->batchers);
+    return b;
+}
+
+static struct br_batcher *batcher_for(struct state *s, const struct br_item *item)
+{
+    struct br_str key = {0};
+    metadata_of(s, item, &key);
+    struct br_batcher *b =
+        key.failed ? NULL : batcher_of(s, item, key.data ? key.data : "", key.len);
+    br_str_release(&key);
     return b;
 }
 

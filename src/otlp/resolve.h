@@ -2,7 +2,7 @@
 /*
  * References into the string table inside attributes: KeyValue.key_strindex and
  * AnyValue.string_value_strindex, at any depth. Source: opentelemetry/proto/common/v1/common.proto
- * at 1.10 and later. For src/otlp/ only.
+ * at 1.10 and later. For src/otlp/ and for processors that write a Resource anew.
  */
 #pragma once
 

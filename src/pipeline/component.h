@@ -57,7 +57,7 @@ struct br_component {
     bool resolves;         /* an exporter whose peer is not known to read attributes by reference */
     size_t common_at;      /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
-    /* The client metadata that batches are separated by; NULL: none. */
+    /* The client metadata that it reads from items; NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
     /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */

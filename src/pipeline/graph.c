@@ -3,12 +3,14 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
+#define METADATA_KEYS_MAX 10000u /* as many as a config file can hold */
 
 struct place {
     struct br_list link; /* graph->places, in order of creation */
@@ -22,6 +24,8 @@ struct place {
     struct br_queue *queue; /* exporters */
     struct br_retry *retry;
     struct br_consumer *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
+    struct br_strings metadata_keys; /* receivers: what all their processors want, each once */
+    uint32_t cap_metadata_keys;
 };
 
 struct br_graph {
@@ -199,18 +203,33 @@ static bool has(struct br_instance *const *list, size_t n, const struct br_insta
     return false;
 }
 
+static int want_metadata(struct place *at, const char *key)
+{
+    struct br_strings *keys = &at->metadata_keys;
+    for (size_t i = 0; i < keys->n; i++)
+        if (strcasecmp(keys->v[i], key) == 0)
+            return 0;
+    if (br_grow(&keys->v, &at->cap_metadata_keys, keys->n + 1, sizeof *keys->v, METADATA_KEYS_MAX))
+        return BR_ENOMEM;
+    keys->v[keys->n++] = key;
+    at->node.metadata_keys = keys;
+    return 0;
+}
+
 /* What the processors behind a receiver want of it. */
-static void note_wishes(struct br_node *node, const struct br_pipeline *p)
+static int note_wishes(struct place *at, const struct br_pipeline *p)
 {
     for (size_t i = 0; i < p->n_processors; i++) {
         const struct br_component *c = p->processors[i]->component;
         if (c->wants_spans && p->signal == BR_TRACES)
-            node->spans_wanted = true;
+            at->node.spans_wanted = true;
         const struct br_strings *keys =
             c->metadata_keys ? c->metadata_keys(p->processors[i]->config) : NULL;
-        if (keys && keys->n)
-            node->metadata_keys = keys;
+        for (size_t k = 0; keys && k < keys->n; k++)
+            if (want_metadata(at, keys->v[k]))
+                return BR_ENOMEM;
     }
+    return 0;
 }
 
 static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)
@@ -227,7 +246,8 @@ static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *er
             if ((int)p->signal != s || !has(p->receivers, p->n_receivers, at->instance))
                 continue;
             heads[n++] = g->heads[i];
-            note_wishes(&at->node, p);
+            if (note_wishes(at, p))
+                rc = no_memory(err);
         }
         if (n > 1)
             at->fanouts[s] = br_fanout_new(heads, n);
@@ -400,6 +420,7 @@ void br_graph_free(struct br_graph *g)
         for (int s = 0; s < BR_SIGNALS; s++)
             br_fanout_free(p->fanouts[s]);
         br_queue_free(p->queue);
+        br_free(p->metadata_keys.v);
         br_free(p->log_name);
         br_free(p);
     }

@@ -88,8 +88,8 @@ struct br_item {
     struct br_arena arena;
     uint32_t received_items;   /* n_items when it was received */
     uint64_t received_ms;      /* monotonic */
-    const char *metadata;      /* client metadata that batch::metadata_keys asked for, or NULL: name\0
-                                  value\0 pairs, ended by an empty name; in the arena */
+    const char *metadata;      /* client metadata that processors asked for (br_component.metadata_keys),
+                                  or NULL: name\0value\0 pairs, ended by an empty name; in the arena */
     struct br_outcome outcome; /* valid once finished */
     br_item_done_fn *done;     /* set by who made the item; NULL: nobody waits */
     void *done_arg;

@@ -7,11 +7,13 @@ extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
+extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
     &br_batch_processor,
     &br_join_processor,
+    &br_resource_processor,
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,

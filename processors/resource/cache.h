@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the rules made of a Resource, remembered: the same few come again and again, and then cost a
+ * hash and a comparison. A fixed number of entries of a bounded size; nothing else ever empties it.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+
+#define RESOURCE_CACHE_ENTRY_MAX 8192 /* bytes of input and output together */
+#define RESOURCE_CACHE_ENTRIES 256    /* at most 2 MiB, by both */
+
+struct resource_cached {
+    uint64_t hash;
+    struct br_buf *buf; /* Resource, then metadata, then what was made of them; NULL: empty */
+    uint32_t in_len, metadata_len, out_len;
+    bool changed; /* false: the rules leave it as it is, and there is no output */
+};
+
+struct resource_cache {
+    struct resource_cached entries[RESOURCE_CACHE_ENTRIES];
+};
+
+/* What an output depends on. */
+struct resource_input {
+    const uint8_t *data;
+    const char *metadata; /* an item's, with its end; NULL: none, or the rules do not read it */
+    size_t len, metadata_len;
+    uint64_t hash; /* set by resource_cache_find */
+};
+
+/* The entry of the input, or NULL. It lives until the next resource_cache_put. */
+const struct resource_cached *resource_cache_find(struct resource_cache *c,
+                                                  struct resource_input *in);
+
+/* Where the output of an entry is. */
+static inline const uint8_t *resource_cached_output(const struct resource_cached *e)
+{
+    return e->buf->data + e->in_len + e->metadata_len;
+}
+
+/* Enters a result; takes `buf`, laid out as above. After resource_cache_find with the same input. */
+void resource_cache_put(struct resource_cache *c, const struct resource_input *in,
+                        struct br_buf *buf, size_t out_len, bool changed);
+
+void resource_cache_clear(struct resource_cache *c);

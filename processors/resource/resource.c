@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The resource processor, for both signals, with the actions of the Collector's. Only the Resource
+ * message is written anew; everything else leaves as it came.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "otlp/dictionary.h"
+#include "otlp/resolve.h"
+#include "pipeline/component.h"
+#include "processors/resource/cache.h"
+#include "processors/resource/rules.h"
+#include "wire/protobuf.h"
+
+#define SCRATCH_MAX (256u << 20)
+#define LOG_EVERY_MS 60000
+
+struct config {
+    struct br_structs attributes; /* struct resource_rule_config */
+    struct br_strings metadata;   /* headers that from_context names; filled by check */
+};
+
+struct state {
+    struct br_arena arena; /* of the rules */
+    struct resource_rules rules;
+    struct resource_cache cache;
+    struct resource_message message;
+    struct br_arena scratch; /* of the Resource at hand */
+    struct br_log_limit limit;
+    bool reads_metadata;
+};
+
+static const struct br_option options[] = {
+    {.name = "attributes",
+     .kind = BR_OPT_LIST,
+     .offset = BR_OPT_FIELD(struct config, attributes, struct br_structs),
+     .sub = resource_rule_options,
+     .size = sizeof(struct resource_rule_config),
+     .help = "actions on resource attributes, applied in order"},
+    BR_OPT_END,
+};
+
+/* --- Config ---------------------------------------------------------------------------------- */
+
+static void report(const struct resource_problem *p, const struct br_yaml *node, const char *path,
+                   struct br_errs *errs)
+{
+    const struct br_yaml *list = br_yaml_get(node, "attributes");
+    const struct br_yaml *rule = list && p->rule < list->n ? list->items[p->rule] : node;
+    const struct br_yaml *at = p->key ? br_yaml_get(rule, p->key) : NULL;
+    char where[256];
+    (void)snprintf(where, sizeof where, "%s::attributes[%zu]%s%s", path, p->rule,
+                   p->key ? "::" : "", p->key ? p->key : "");
+    br_errs_add(errs, at ? at : rule, where, "%s", p->text);
+}
+
+static int note_metadata(struct config *c, struct br_arena *arena)
+{
+    const struct resource_rule_config *rules = c->attributes.v;
+    c->metadata.v = br_arena_calloc(arena, c->attributes.n, sizeof *c->metadata.v);
+    if (!c->metadata.v)
+        return BR_ENOMEM;
+    for (size_t i = 0; i < c->attributes.n; i++) {
+        const char *from = rules[i].from_context;
+        const char *header = from && *from ? resource_context_header(from) : NULL;
+        if (header)
+            c->metadata.v[c->metadata.n++] = header;
+    }
+    return 0;
+}
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    struct config *c = config;
+    const struct resource_rule_config *rules = c->attributes.v;
+    struct resource_rules compiled;
+    struct resource_problem problem = {0};
+    int rc = 0;
+    if (c->attributes.n == 0)
+        return br_errs_add(errs, node, path,
+                           "\"attributes\" is missing: a list of actions, such as "
+                           "[{key: service.name, value: shop, action: upsert}]");
+    for (size_t i = 0; i < c->attributes.n && rc != BR_ENOMEM; i++) {
+        int one = resource_rules_compile(&rules[i], 1, arena, &compiled, &problem);
+        resource_rules_release(&compiled);
+        problem.rule = i;
+        if (one == BR_EINVAL)
+            report(&problem, node, path, errs);
+        rc = one ? one : rc;
+    }
+    return rc ? rc : note_metadata(c, arena);
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    struct resource_problem problem = {0};
+    br_arena_init(&s->arena, 0);
+    br_arena_init(&s->scratch, SCRATCH_MAX);
+    s->message.arena = &s->scratch;
+    s->reads_metadata = c->metadata.n > 0;
+    int rc = resource_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
+    if (!rc)
+        return 0;
+    resource_rules_release(&s->rules);
+    br_arena_release(&s->arena);
+    return br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
+}
+
+/* --- Traffic --------------------------------------------------------------------------------- */
+
+/* The item at hand. */
+struct job {
+    struct state *state;
+    struct br_item *item;
+    struct br_dictionary_view dictionary;
+    bool indexed;
+    const char *metadata; /* what the rules may read; NULL: none */
+    size_t metadata_len;
+};
+
+/* Length of name\0value\0...\0 with its last empty name. */
+static size_t metadata_len(const char *metadata)
+{
+    const char *p = metadata;
+    while (p && *p)
+        p += strlen(p) + 1;
+    return metadata ? (size_t)(p - metadata) + 1 : 0;
+}
+
+static struct br_entry string_at(const void *arg, uint64_t i)
+{
+    return br_dictionary_string(arg, i > UINT32_MAX ? UINT32_MAX : (uint32_t)i);
+}
+
+/* The Resource with references written inline, in a new buffer. */
+static int write_inline(struct job *j, const struct resource_input *in, struct br_buf **ret)
+{
+    if (!j->indexed && br_dictionary_index(j->item, &j->item->arena, &j->dictionary))
+        return BR_ENOMEM;
+    j->indexed = true;
+    *ret = br_buf_new(j->item->host->pool, in->len);
+    if (!*ret)
+        return BR_ENOMEM;
+    const struct br_inliner inliner = {ret, BR_BUF_MAX, string_at, &j->dictionary};
+    int rc = br_attributes_inline(&inliner, in->data, in->len, BR_RESOURCE_ATTRIBUTES);
+    if (rc)
+        *ret = br_buf_unref(*ret);
+    return rc;
+}
+
+/* Reads the input and applies the rules to it. */
+static int apply(struct job *j, const uint8_t *data, size_t len)
+{
+    struct resource_message *m = &j->state->message;
+    if (resource_message_read(m, data, len) &&
+        resource_rules_apply(&j->state->rules, m, j->metadata))
+        return 0;
+    return m->too_many ? BR_EFULL : BR_ENOMEM;
+}
+
+/* The result behind a copy of the input where it is to be remembered, else alone. */
+static struct br_buf *write_result(struct job *j, const struct resource_input *in, bool keep,
+                                   size_t out_len)
+{
+    size_t key_len = keep ? in->len + in->metadata_len : 0;
+    struct br_buf *buf = br_buf_new(j->item->host->pool, key_len + out_len);
+    if (!buf)
+        return NULL;
+    uint8_t *p = buf->data;
+    if (keep)
+        p = br_put_bytes(br_put_bytes(p, in->data, in->len), in->metadata, in->metadata_len);
+    buf->len = (uint32_t)(resource_message_write(&j->state->message, p) - buf->data);
+    return buf;
+}
+
+static int rewrite_new(struct job *j, struct br_part *part, struct resource_input *in)
+{
+    struct br_buf *inlined = NULL;
+    bool refers = j->item->signal == BR_PROFILES &&
+                  br_attributes_have_references(in->data, in->len, BR_RESOURCE_ATTRIBUTES);
+    int rc = refers ? write_inline(j, in, &inlined) : 0;
+    const uint8_t *data = inlined ? inlined->data : in->data;
+    size_t len = inlined ? inlined->len : in->len;
+    if (!rc)
+        rc = apply(j, data, len);
+    size_t out_len = rc ? 0 : resource_message_size(&j->state->message);
+    bool keep = !refers && in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
+    struct br_buf *buf = rc || out_len > BR_BUF_MAX ? NULL : write_result(j, in, keep, out_len);
+    if (buf) {
+        const uint8_t *out = buf->data + buf->len - out_len;
+        bool changed = out_len != len || (len && memcmp(out, data, len) != 0);
+        if (changed)
+            br_item_set_resource(j->item, part, buf, out, out_len);
+        if (keep)
+            resource_cache_put(&j->state->cache, in, br_buf_ref(buf), out_len, changed);
+    } else if (!rc) {
+        rc = out_len > BR_BUF_MAX ? BR_EFULL : BR_ENOMEM;
+    }
+    br_buf_unref(buf);
+    br_buf_unref(inlined);
+    br_arena_release(&j->state->scratch);
+    return rc;
+}
+
+static int rewrite(struct job *j, struct br_part *part)
+{
+    struct resource_input in = {.metadata = j->metadata, .metadata_len = j->metadata_len};
+    in.data = br_part_resource(part, &in.len);
+    const struct resource_cached *e = resource_cache_find(&j->state->cache, &in);
+    if (!e)
+        return rewrite_new(j, part, &in);
+    if (e->changed)
+        br_item_set_resource(j->item, part, e->buf, resource_cached_output(e), e->out_len);
+    return 0;
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    struct job j = {.state = s, .item = item};
+    int rc = 0;
+    if (s->reads_metadata) {
+        j.metadata = item->metadata;
+        j.metadata_len = metadata_len(item->metadata);
+    }
+    for (uint32_t i = 0; i < item->n_parts && !rc; i++)
+        if (item->parts[i].kind == BR_PART_RESOURCE)
+            rc = rewrite(&j, &item->parts[i]);
+    uint64_t held;
+    if (s->message.gave_up &&
+        br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "a pattern took too many steps over a text and counts as not matching");
+    s->message.gave_up = false;
+    if (rc == BR_EFULL)
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "resource: a Resource has too many attributes");
+    else if (rc)
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "resource: out of memory");
+    else
+        br_node_forward(node, item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    resource_cache_clear(&s->cache);
+    resource_message_release(&s->message);
+    resource_rules_release(&s->rules);
+    br_arena_release(&s->scratch);
+    br_arena_release(&s->arena);
+}
+
+static const struct br_strings *metadata_keys(const void *config)
+{
+    return &((const struct config *)config)->metadata;
+}
+
+extern const struct br_component br_resource_processor;
+const struct br_component br_resource_processor = {
+    .name = "resource",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "changes the attributes of resources",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .metadata_keys = metadata_keys,
+    .check = check,
+    .create = create,
+    .consume = consume,
+    .destroy = destroy,
+};

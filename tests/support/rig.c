@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the three above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "otlp/json.h"
+#include "otlp/walk.h"
+
+#define START_MS 1000000u
+#define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
+
+static uint64_t mono_ms(struct br_host *h)
+{
+    return ((struct rig *)(void *)h)->now_ms;
+}
+
+static uint64_t unix_ns(struct br_host *h)
+{
+    return ((struct rig *)(void *)h)->unix_ns;
+}
+
+static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
+
+/* Keeps the item's bytes, and their JSON. */
+static void sink(struct br_consumer *self, struct br_item *item)
+{
+    struct rig *r = br_container_of(self, struct rig, sink);
+    struct br_rope rope = {0};
+    const uint8_t *data;
+    br_mem_set_hooks(NULL);
+    r->n_out++;
+    r->out_size = item->size;
+    br_buf_unref(r->wire);
+    assert_int_equal(br_item_write(item, &rope), 0);
+    r->wire = br_rope_flat(&rope, r->pool, &data);
+    assert_non_null(r->wire);
+    br_str_clear(&r->out);
+    assert_int_equal(br_json_encode(br_otlp_request(item->signal), data, rope.len, &r->out), 0);
+    assert_int_equal(rope.len, item->size);
+    br_rope_release(&rope);
+    br_item_done(item);
+}
+
+static void node_consume(struct br_consumer *self, struct br_item *item)
+{
+    struct br_node *node = br_container_of(self, struct br_node, input);
+    node->component->consume(node, item);
+}
+
+static void on_drained(struct br_node *node, void *arg)
+{
+    (void)node;
+    ((struct rig *)arg)->drained = true;
+}
+
+static int load(const struct br_component *c, const char *text, void *config,
+                struct br_arena *arena, struct br_errs *errs)
+{
+    struct br_yaml *node;
+    if (br_yaml_parse(text, strlen(text), "test.yaml", arena, &node, errs))
+        return BR_EINVAL;
+    size_t before = errs->n_errors;
+    int rc = br_options_read(c->options, node, "x", config, arena, errs);
+    if (!rc && c->check)
+        rc = c->check(config, node, "x", arena, errs);
+    assert_int_equal(rc != 0, errs->n_errors > before);
+    return rc;
+}
+
+const char *rig_errors(const struct br_component *c, const char *text)
+{
+    static char out[8192];
+    struct br_arena arena;
+    struct br_errs errs = {0};
+    struct br_str s = {.data = out, .cap = sizeof out, .max = sizeof out - 1, .fixed = true};
+    char line[1024];
+    br_arena_init(&arena, 0);
+    void *config = br_arena_calloc(&arena, 1, c->config_size);
+    out[0] = '\0';
+    (void)load(c, text, config, &arena, &errs);
+    for (size_t i = 0; i < errs.n_errors + errs.n_warnings; i++) {
+        bool warning = i >= errs.n_errors;
+        const struct br_err *e = warning ? &errs.warnings[i - errs.n_errors] : &errs.errors[i];
+        br_str_printf(&s, "%s%s\n", warning ? "warning: " : "",
+                      br_err_format(e, line, sizeof line));
+    }
+    br_errs_release(&errs);
+    br_arena_release(&arena);
+    return out;
+}
+
+struct rig *rig_new(const struct br_component *c, const char *text)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    struct br_errs errs = {0};
+    struct br_err err = {0};
+    assert_non_null(r);
+    r->pool = br_pool_new(0);
+    assert_int_equal(br_host_init(&r->host, &ops, r->pool), 0);
+    r->now_ms = START_MS;
+    r->unix_ns = START_NS;
+    br_arena_init(&r->arena, 0);
+    r->config = br_arena_calloc(&r->arena, 1, c->config_size);
+    if (load(c, text, r->config, &r->arena, &errs))
+        fail_msg("%s", errs.errors[0].text);
+    br_errs_release(&errs);
+    r->sink.consume = sink;
+    r->node = (struct br_node){.component = c,
+                               .id = c->name,
+                               .config = r->config,
+                               .state = br_calloc(1, c->state_size),
+                               .host = &r->host,
+                               .log = {c->name},
+                               .input.consume = node_consume,
+                               .next = {&r->sink, &r->sink},
+                               .in_pipeline = {true, true},
+                               .on_drained = on_drained,
+                               .on_drained_arg = r};
+    if (c->create && c->create(&r->node, &err))
+        fail_msg("create: %s", err.text);
+    if (c->start && c->start(&r->node, &err))
+        fail_msg("start: %s", err.text);
+    return r;
+}
+
+void rig_turn(struct rig *r)
+{
+    while (br_host_turn(&r->host))
+        ;
+}
+
+static void check_ledger(const struct rig *r)
+{
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        const struct br_ledger *l = &r->host.ledger;
+        assert_true(*l->received[s] == *l->sent[s] + *l->rejected[s]);
+        assert_true(*l->held[s] == 0);
+    }
+}
+
+void rig_free(struct rig *r)
+{
+    const struct br_component *c = r->node.component;
+    r->node.draining = true;
+    if (c->drain)
+        c->drain(&r->node);
+    rig_turn(r);
+    assert_true(!c->drain || r->drained);
+    if (c->destroy)
+        c->destroy(&r->node);
+    rig_turn(r);
+    check_ledger(r);
+    br_buf_unref(r->wire);
+    assert_int_equal(br_pool_live(r->pool), 0);
+    br_free(r->node.state);
+    br_str_release(&r->out);
+    br_host_release(&r->host);
+    br_pool_free(r->pool);
+    br_arena_release(&r->arena);
+    free(r);
+}
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct rig *r = arg;
+    r->outcome = item->outcome;
+    r->n_ended++;
+}
+
+struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
+{
+    struct br_err err = {0};
+    struct br_buf *buf = NULL;
+    struct br_walk_options options = {.utf8 = BR_UTF8_PASS};
+    uint32_t repaired;
+    if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 24, r->pool, &buf,
+                       &err) != 0)
+        fail_msg("%s", err.text);
+    struct br_item *item = br_item_new(&r->host, signal);
+    assert_non_null(item);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) != 0)
+        fail_msg("%s", err.text);
+    br_buf_unref(buf);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = r;
+    return item;
+}
+
+void rig_send(struct rig *r, struct br_item *item)
+{
+    br_consume(&r->node.input, item);
+    rig_turn(r);
+}
+
+const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
+{
+    unsigned before = r->n_out;
+    rig_send(r, rig_item(r, signal, json));
+    return r->n_out > before && r->out.data ? r->out.data : "";
+}
+
+double rig_metric(struct rig *r, const char *name, const char *labels)
+{
+    struct br_str text = {0}, line = {0};
+    double value = -1;
+    br_str_printf(&line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
+    br_metrics_print(r->host.metrics, &text);
+    const char *at = text.data ? strstr(text.data, line.data) : NULL;
+    if (at)
+        value = strtod(at + line.len, NULL);
+    br_str_release(&text);
+    br_str_release(&line);
+    return value;
+}

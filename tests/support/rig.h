@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One component between a test that makes items and a sink that keeps what comes out, with a clock that
+ * only the test moves. The sink ends br_mem_set_hooks: tests fail the node's allocations, not its.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/str.h"
+#include "pipeline/component.h"
+
+struct rig {
+    struct br_host host; /* first */
+    struct br_pool *pool;
+    uint64_t now_ms, unix_ns;
+    struct br_arena arena;
+    void *config;
+    struct br_node node;
+    struct br_consumer sink;
+    struct br_str out; /* the last item that came out, as OTLP/JSON */
+    size_t out_size;   /* its item->size */
+    struct br_buf *wire; /* and its bytes */
+    unsigned n_out;    /* items that came out */
+    struct br_outcome outcome; /* of the last item that ended */
+    unsigned n_ended;
+    bool drained;
+};
+
+/* A node of the component, created and started with the YAML as its config. Fails the test when that is
+ * refused. */
+struct rig *rig_new(const struct br_component *c, const char *yaml);
+
+/* Drains, destroys, and fails the test when a buffer is left or the ledger does not close. */
+void rig_free(struct rig *r);
+
+/* What the config is refused with, each error and warning on a line, "" for none. Lives until the
+ * next call. */
+const char *rig_errors(const struct br_component *c, const char *yaml);
+
+/* An item out of OTLP/JSON, as a receiver would make it. Its end is noted in the rig. */
+struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json);
+
+/* Sends an item through the node and turns until nothing is left. */
+void rig_send(struct rig *r, struct br_item *item);
+
+/* Both at once; returns what came out as JSON, or "" when nothing did. */
+const char *rig_run(struct rig *r, enum br_signal signal, const char *json);
+
+/* The value of a metric, -1 when there is none. */
+double rig_metric(struct rig *r, const char *name, const char *labels);
+
+/* Finishes what is finished, runs timers that are due. */
+void rig_turn(struct rig *r);
