@@ -105,7 +105,6 @@ static bool set_path(struct state *s, const struct config *c, enum br_signal sig
     const char *own = signal == BR_TRACES ? c->traces_endpoint : c->profiles_endpoint;
     struct br_endpoint e;
     char path[1024];
-    s->url[signal] = own ? own : c->endpoint;
     if (!s->url[signal] || br_endpoint_read(s->url[signal], false, &e, NULL))
         return true;
     (void)snprintf(path, sizeof path, "%s%s", e.path, own ? e.path[0] ? "" : "/" : suffix[signal]);
@@ -124,13 +123,19 @@ static int create(struct br_node *node, struct br_err *err)
                                      .user_agent = "Braid/" BR_VERSION,
                                      .timeout_ms = c->common.timeout / 1000000};
     (void)otlp_read_compression(c->compression, &s->target.compression);
-    if (set_path(s, c, BR_TRACES) && set_path(s, c, BR_PROFILES))
-        s->sender = otlp_sender_new(node, &s->target);
+    s->url[BR_TRACES] = c->traces_endpoint ? c->traces_endpoint : c->endpoint;
+    s->url[BR_PROFILES] = c->profiles_endpoint ? c->profiles_endpoint : c->endpoint;
     for (int i = 0; i < BR_SIGNALS; i++)
         if (node->in_pipeline[i] && !s->url[i])
             return br_err_set(err, BR_EINVAL, "endpoint or %s_endpoint is needed: it stands in a %s pipeline",
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
-    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (set_path(s, c, BR_TRACES) && set_path(s, c, BR_PROFILES))
+        s->sender = otlp_sender_new(node, &s->target);
+    if (s->sender)
+        return 0;
+    for (int i = 0; i < BR_SIGNALS; i++)
+        br_free(s->path[i]);
+    return br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int start(struct br_node *node, struct br_err *err)

@@ -78,7 +78,6 @@ static bool walk_status(struct br_walker *w, const uint8_t *p, const uint8_t *en
 /* The fields of a span that are seldom or cold. */
 static bool walk_span_field(struct br_walker *w, const struct br_field *f, struct br_span *span)
 {
-    const uint8_t *end = f->data + f->value;
     switch (f->number) {
     case 1:
         span->trace_id = f->value ? f->data : NULL;
@@ -105,13 +104,13 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
         span->end_ns = f->value;
         return true;
     case 9:
-        return br_walk_attribute(w, f->data, end, DEPTH_IN_SPAN);
+        return br_walk_attribute(w, f->data, f->data + f->value, DEPTH_IN_SPAN);
     case 11:
-        return walk_event(w, f->data, end);
+        return walk_event(w, f->data, f->data + f->value);
     case 13:
-        return walk_link(w, f->data, end);
+        return walk_link(w, f->data, f->data + f->value);
     case 15:
-        return walk_status(w, f->data, end, span);
+        return walk_status(w, f->data, f->data + f->value, span);
     default:
         return true;
     }

@@ -5,7 +5,8 @@
  *
  * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start (opens
  * listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
- * everything held, then call br_node_drained once), destroy. destroy may follow create directly.
+ * everything held, then call br_node_drained once), destroy. destroy may follow create directly; a
+ * create that failed leaves nothing behind and is not followed by destroy.
  * Receivers are drained first, exporters last; what is still held when time is up is finished by
  * destroy.
  */

@@ -137,8 +137,11 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
     p->log_name = br_strdup(name);
     node->log.name = p->log_name;
     node->state = br_calloc(1, c->state_size);
-    if (!p->log_name || !node->state)
+    if (!p->log_name || !node->state) {
+        br_free(node->state);
+        node->state = NULL; /* it was never created, so it must not be destroyed */
         return no_memory(err);
+    }
     int rc = c->create ? c->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
