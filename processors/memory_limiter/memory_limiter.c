@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory limiter. What is limited is the bytes in buffers: the payloads of requests being read,
+ * batched and queued, which is what grows. They are counted to the byte, so nothing is measured at
+ * intervals: above the soft limit (limit - spike) receivers refuse a request before they read its body;
+ * what was taken before passes, unless the hard limit itself is exceeded. Each worker has an equal share.
+ */
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "pipeline/component.h"
+#include "processors/memory_limiter/total.h"
+
+#define MIB 1048576u
+#define RETRY_MS 1000
+
+struct config {
+    uint64_t check_interval;
+    int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
+};
+
+struct state {
+    struct br_node *node;
+    size_t soft, hard; /* of this worker */
+    double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
+    struct br_timer look;
+    bool was_over;
+};
+
+static const struct br_option options[] = {
+    BR_DURATION(struct config, check_interval, "0s",
+                "how often to log that the soft limit was passed; must be set, as in the Collector"),
+    BR_INT(struct config, limit_mib, 0, 0, 4294967295.0, "hard limit in MiB; goes before limit_percentage"),
+    BR_INT(struct config, spike_limit_mib, 0, 0, 4294967295.0,
+           "how far below limit_mib the soft limit is; 0: a fifth of the limit"),
+    BR_INT(struct config, limit_percentage, 0, 0, 100,
+           "hard limit in per cent of the memory of the machine or control group"),
+    BR_INT(struct config, spike_limit_percentage, 0, 0, 100,
+           "how far below limit_percentage the soft limit is; 0: a fifth of the limit"),
+    BR_IGNORED("min_gc_interval_when_soft_limited", "there is no garbage to collect"),
+    BR_IGNORED("min_gc_interval_when_hard_limited", "there is no garbage to collect"),
+    BR_IGNORED("max_gc_interval_when_soft_limited", "there is no garbage to collect"),
+    BR_IGNORED("max_gc_interval_when_hard_limited", "there is no garbage to collect"),
+    BR_OPT_END,
+};
+
+static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
+                   struct br_errs *errs)
+{
+    const struct br_yaml *at = br_yaml_get(node, key);
+    char where[256];
+    (void)snprintf(where, sizeof where, "%s::%s", path, key);
+    br_errs_add(errs, at ? at : node, where, "%s", why);
+}
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    const struct config *c = config;
+    size_t before = errs->n_errors;
+    (void)arena;
+    if (!c->check_interval)
+        refuse("check_interval", "must be greater than zero, such as 1s", node, path, errs);
+    if (!c->limit_mib && !c->limit_percentage)
+        refuse("limit_mib", "or limit_percentage must be greater than zero", node, path, errs);
+    if (c->limit_mib && c->limit_mib <= c->spike_limit_mib)
+        refuse("spike_limit_mib", "must be smaller than limit_mib", node, path, errs);
+    if (c->limit_percentage && c->limit_percentage <= c->spike_limit_percentage)
+        refuse("spike_limit_percentage", "must be smaller than limit_percentage", node, path, errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    static const char *const items[BR_SIGNALS] = {"spans", "profile_samples"};
+    (void)err;
+    s->node = node;
+    for (int i = 0; i < BR_SIGNALS; i++) {
+        char name[96];
+        if (!node->in_pipeline[i])
+            continue;
+        (void)snprintf(name, sizeof name, "otelcol_processor_memory_limiter_accepted_%s", items[i]);
+        s->accepted[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+        (void)snprintf(name, sizeof name, "otelcol_processor_memory_limiter_refused_%s", items[i]);
+        s->refused[i] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+    }
+    return 0;
+}
+
+/* Refusing is the receivers' doing: only the change is logged here. */
+static void on_look(struct br_timer *t)
+{
+    struct state *s = br_container_of(t, struct state, look);
+    struct br_host *host = s->node->host;
+    const struct config *c = s->node->config;
+    size_t live = br_pool_live(host->pool);
+    bool over = live > s->soft;
+    if (over && !s->was_over)
+        br_warn(&s->node->log, "%zu MiB in buffers, over the soft limit of %zu MiB: refusing requests",
+                live / MIB, s->soft / MIB);
+    else if (!over && s->was_over)
+        br_info(&s->node->log, "%zu MiB in buffers: taking requests again", live / MIB);
+    s->was_over = over;
+    uint64_t ms = c->check_interval / 1000000;
+    (void)br_host_timer(host, &s->look, ms ? ms : 1, on_look);
+}
+
+static int read_limits(const struct config *c, uint64_t *ret_limit, uint64_t *ret_spike,
+                       struct br_err *err)
+{
+    uint64_t total = 0;
+    if (!c->limit_mib && !memory_total("", &total))
+        return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
+    *ret_limit = c->limit_mib ? (uint64_t)c->limit_mib * MIB
+                              : total / 100 * (uint64_t)c->limit_percentage;
+    *ret_spike = c->limit_mib ? (uint64_t)c->spike_limit_mib * MIB
+                              : total / 100 * (uint64_t)c->spike_limit_percentage;
+    if (!*ret_spike)
+        *ret_spike = *ret_limit / 5;
+    return 0;
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    struct br_host *host = node->host;
+    uint64_t limit = 0, spike = 0;
+    int rc = read_limits(node->config, &limit, &spike, err);
+    if (rc)
+        return rc;
+    s->hard = limit / host->n_workers;
+    s->soft = (limit - spike) / host->n_workers;
+    if (!host->soft_limit || s->soft < host->soft_limit)
+        host->soft_limit = s->soft;
+    if (host->worker == 0)
+        br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
+                (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
+    on_look(&s->look);
+    return 0;
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    if (br_pool_live(node->host->pool) > s->hard) {
+        *s->refused[item->signal] += item->n_items;
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS, "memory limit reached");
+        return;
+    }
+    *s->accepted[item->signal] += item->n_items;
+    br_node_forward(node, item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    br_host_timer_stop(node->host, &s->look);
+}
+
+extern const struct br_component br_memory_limiter_processor;
+const struct br_component br_memory_limiter_processor = {
+    .name = "memory_limiter",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "refuses requests while too much is held in memory",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .check = check,
+    .create = create,
+    .start = start,
+    .consume = consume,
+    .destroy = destroy,
+};

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "processors/memory_limiter/total.h"
+#include "tests/support/rig.h"
+
+extern const struct br_component br_memory_limiter_processor;
+
+#define MIB (1u << 20)
+#define TRACES "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]}]}]}"
+#define LABELS "processor=\"memory_limiter\""
+
+static double metric(struct rig *r, const char *what)
+{
+    char name[96];
+    (void)snprintf(name, sizeof name, "otelcol_processor_memory_limiter_%s", what);
+    return rig_metric(r, name, LABELS);
+}
+
+/* 10 MiB, less 4: soft at 6. The walk through the levels of memory that is held. */
+static void levels(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_memory_limiter_processor,
+                            "{check_interval: 1s, limit_mib: 10, spike_limit_mib: 4}");
+    assert_int_equal(r->host.soft_limit, 6 * MIB);
+    assert_false(br_host_over_limit(&r->host));
+    assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
+
+    struct br_buf *held = br_buf_new(r->pool, 7 * MIB);
+    assert_true(br_host_over_limit(&r->host)); /* receivers take nothing new */
+    assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES); /* what they had taken passes */
+    assert_int_equal(metric(r, "accepted_spans"), 4);
+    assert_int_equal(metric(r, "refused_spans"), 0);
+
+    struct br_buf *more = br_buf_new(r->pool, 4 * MIB);
+    assert_string_equal(rig_run(r, BR_TRACES, TRACES), "");
+    assert_int_equal(r->outcome.verdict, BR_RETRY);
+    assert_int_equal(r->outcome.status, BR_STATUS_UNAVAILABLE);
+    assert_true(r->outcome.delay_ms > 0);
+    assert_int_equal(metric(r, "refused_spans"), 2);
+    assert_int_equal(metric(r, "accepted_profile_samples"), 0);
+    assert_int_equal(metric(r, "refused_profile_samples"), 0);
+
+    br_buf_unref(more);
+    br_buf_unref(held);
+    assert_false(br_host_over_limit(&r->host));
+    assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
+    rig_free(r);
+}
+
+static void profiles(void **state)
+{
+    (void)state;
+    static const char in[] = "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"samples\":["
+                             "{\"values\":[\"1\"]},{\"values\":[\"1\"]},{\"values\":[\"1\"]}]}]}]}],"
+                             "\"dictionary\":{\"stringTable\":[\"\"]}}";
+    struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
+    assert_string_equal(rig_run(r, BR_PROFILES, in), in);
+    assert_int_equal(metric(r, "accepted_profile_samples"), 3);
+    struct br_buf *held = br_buf_new(r->pool, 11 * MIB);
+    assert_string_equal(rig_run(r, BR_PROFILES, in), "");
+    assert_int_equal(metric(r, "refused_profile_samples"), 3);
+    br_buf_unref(held);
+    rig_free(r);
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    uint64_t total;
+    assert_true(memory_total("", &total));
+    struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
+    assert_int_equal(r->host.soft_limit, 8 * MIB); /* less a fifth */
+    rig_free(r);
+    r = rig_new(&br_memory_limiter_processor,
+                "{check_interval: 1s, limit_percentage: 50, spike_limit_percentage: 30}");
+    assert_in_range(r->host.soft_limit, total / 5 - 100, total / 5 + 100);
+    rig_free(r);
+    r = rig_new(&br_memory_limiter_processor,
+                "{check_interval: 1s, limit_percentage: 50, limit_mib: 10}");
+    assert_int_equal(r->host.soft_limit, 8 * MIB);
+    rig_free(r);
+}
+
+/* Of several limiters the smallest counts, in whatever order they start. */
+static void several(void **state)
+{
+    (void)state;
+    for (int small_first = 0; small_first < 2; small_first++) {
+        struct rig *r = rig_new(&br_memory_limiter_processor,
+                                small_first ? "{check_interval: 1s, limit_mib: 10}"
+                                            : "{check_interval: 1s, limit_mib: 20}");
+        const struct br_component *c = &br_memory_limiter_processor;
+        struct br_node other = r->node;
+        struct rig *donor = rig_new(c, small_first ? "{check_interval: 1s, limit_mib: 20}"
+                                                   : "{check_interval: 1s, limit_mib: 10}");
+        other.config = donor->config;
+        other.state = calloc(1, c->state_size);
+        assert_int_equal(c->create(&other, NULL), 0);
+        assert_int_equal(c->start(&other, NULL), 0);
+        assert_int_equal(r->host.soft_limit, 8 * MIB);
+        c->destroy(&other);
+        free(other.state);
+        rig_free(donor);
+        rig_free(r);
+    }
+}
+
+static void shares(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
+    const struct br_component *c = &br_memory_limiter_processor;
+    c->destroy(&r->node);
+    r->host.soft_limit = 0;
+    r->host.n_workers = 4;
+    assert_int_equal(c->start(&r->node, NULL), 0);
+    assert_int_equal(r->host.soft_limit, 2 * MIB);
+    rig_free(r);
+}
+
+static void wrong_configs(void **state)
+{
+    static const char *const configs[][2] = {
+        {"{limit_mib: 10}", "x::check_interval: must be greater than zero"},
+        {"{check_interval: 0s, limit_mib: 10}", "test.yaml:1:18: x::check_interval: must be greater"},
+        {"{check_interval: 1s}", "x::limit_mib: or limit_percentage must be greater than zero"},
+        {"{check_interval: 1s, limit_mib: 10, spike_limit_mib: 10}",
+         "x::spike_limit_mib: must be smaller than limit_mib"},
+        {"{check_interval: 1s, limit_percentage: 10, spike_limit_percentage: 20}",
+         "x::spike_limit_percentage: must be smaller than limit_percentage"},
+        {"{check_interval: 1s, limit_percentage: 101}", "from 0 to 100"},
+        {"{check_interval: 1s, limit_mib: 1, min_gc_interval_when_soft_limited: 10s}",
+         "warning: test.yaml:1:36: x::min_gc_interval_when_soft_limited: is read and has no effect"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(configs); i++) {
+        const char *got = rig_errors(&br_memory_limiter_processor, configs[i][0]);
+        if (!strstr(got, configs[i][1]))
+            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
+    }
+    assert_string_equal(rig_errors(&br_memory_limiter_processor,
+                                   "{check_interval: 1s, limit_mib: 4000, spike_limit_mib: 800}"),
+                        "");
+}
+
+/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) -------------- */
+
+static char root[] = "/tmp/test_memory_limiter.XXXXXX";
+
+static void put(const char *path, const char *text)
+{
+    char whole[512];
+    (void)snprintf(whole, sizeof whole, "%s%s", root, path);
+    for (char *p = whole + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        (void)mkdir(whole, 0700);
+        *p = '/';
+    }
+    FILE *f = fopen(whole, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static uint64_t total(void)
+{
+    uint64_t v = 0;
+    return memory_total(root, &v) ? v : 0;
+}
+
+static void total_memory(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(total(), 0);
+    put("/proc/meminfo", "MemTotal:        2048 kB\nMemFree:           10 kB\n");
+    assert_int_equal(total(), 2 * MIB);
+    put("/proc/self/cgroup", "0::/\n");
+    assert_int_equal(total(), 2 * MIB);
+    put("/sys/fs/cgroup/memory.max", "1000000\n"); /* in a container with its own view */
+    assert_int_equal(total(), 1000000);
+    put("/sys/fs/cgroup/memory.max", "max\n");
+    assert_int_equal(total(), 2 * MIB);
+    put("/sys/fs/cgroup/memory.max", "90000000\n"); /* more than there is */
+    assert_int_equal(total(), 2 * MIB);
+    put("/proc/self/cgroup", "0::/a.slice/b.service\n");
+    put("/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+    put("/sys/fs/cgroup/a.slice/memory.max", "700000\n"); /* the parent's counts too */
+    assert_int_equal(total(), 700000);
+    put("/sys/fs/cgroup/a.slice/b.service/memory.max", "600000\n");
+    assert_int_equal(total(), 600000);
+    put("/proc/self/cgroup", "12:cpu,cpuacct:/x\n7:memory:/docker/abc\n0::/\n");
+    assert_int_equal(total(), 2 * MIB);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_int_equal(total(), 2 * MIB);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"); /* the group as seen inside */
+    assert_int_equal(total(), 500000);
+    put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "400000\n");
+    assert_int_equal(total(), 400000);
+    char command[64];
+    (void)snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(levels),   cmocka_unit_test(profiles),      cmocka_unit_test(defaults),
+        cmocka_unit_test(several),  cmocka_unit_test(shares),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(total_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
