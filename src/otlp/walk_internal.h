@@ -96,6 +96,61 @@ bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end
 const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                              const uint8_t *wires, size_t n_wires, struct br_field *ret);
 
+/* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two bytes. */
+BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                   const uint8_t *wires, size_t n_wires, struct br_field *ret)
+{
+    uint8_t tag = *p;
+    unsigned number = tag >> 3;
+    if (__builtin_expect(tag < 0x80 && number && number < n_wires, 1)) {
+        unsigned wire = tag & 7;
+        ret->at = p;
+        ret->number = number;
+        ret->wire = (enum br_wire)wire;
+        if (__builtin_expect(wires[number] != 0 && wires[number] != wire + 1, 0)) {
+            br_walk_fail(w, "a field has the wrong wire type");
+            return NULL;
+        }
+        if (wire == BR_WIRE_VARINT) {
+            if (__builtin_expect(end - p >= 3, 1)) {
+                if (p[1] < 0x80) {
+                    ret->value = p[1];
+                    return p + 2;
+                }
+                if (p[2] < 0x80) {
+                    ret->value = (uint64_t)(p[1] & 0x7f) | (uint64_t)p[2] << 7;
+                    return p + 3;
+                }
+            }
+        } else if (wire == BR_WIRE_LEN) {
+            size_t n;
+            const uint8_t *data = br_walk_len(p + 1, end, &n);
+            if (__builtin_expect(data != NULL, 1)) {
+                ret->data = data;
+                ret->value = n;
+                return data + n;
+            }
+        }
+    }
+    return br_walk_field(w, p, end, wires, n_wires, ret);
+}
+
+/* A varint, in place where it has one or two bytes. */
+BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64_t *ret)
+{
+    if (__builtin_expect(end - p >= 2, 1)) {
+        if (p[0] < 0x80) {
+            *ret = p[0];
+            return p + 1;
+        }
+        if (p[1] < 0x80) {
+            *ret = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+            return p + 2;
+        }
+    }
+    return br_varint(p, end, ret);
+}
+
 /* One resource message (field 1 of the request) of either signal: fills the part. */
 bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part);
 bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part);

@@ -40,7 +40,7 @@ BR_HOT bool check_indices(struct br_walker *w, const struct br_field *f, int tab
     const uint8_t *p = f->data, *end = p + f->value;
     while (p < end) {
         uint64_t v;
-        p = br_varint(p, end, &v);
+        p = br_walk_value(p, end, &v);
         if (!p)
             return br_walk_malformed(w);
         if (!check_index(w, v, table))
@@ -60,7 +60,8 @@ static bool count_varints(struct br_walker *w, const struct br_field *f, uint64_
         return br_walk_fail(w, "a field has the wrong wire type");
     const uint8_t *p = f->data, *end = p + f->value;
     while (p < end) {
-        p = br_walk_varint(p, end);
+        uint64_t ignored;
+        p = br_walk_value(p, end, &ignored);
         if (!p)
             return br_walk_malformed(w);
         ++*n;
@@ -86,7 +87,7 @@ static bool walk_sample(struct br_walker *w, const uint8_t *p, const uint8_t *en
     uint64_t n_values = 0, n_times = 0;
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         bool ok = true;
@@ -116,7 +117,7 @@ static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *e
 {
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, n_wires, &f);
+        p = br_walk_next(w, p, end, wires, n_wires, &f);
         if (!p || (f.number < 32 && (strings >> f.number & 1) && !check_index(w, f.value, STRINGS)))
             return false;
     }
@@ -136,7 +137,7 @@ static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_
                                     VARINT, LEN, VARINT, LEN, LEN,    ANY};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         bool ok = true;
@@ -166,7 +167,7 @@ static bool walk_scope_profiles(struct br_walker *w, struct br_part *part, const
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         if (f.number == 2) {
@@ -191,7 +192,7 @@ bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         if (f.number == 2) {
@@ -215,7 +216,7 @@ bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         if (f.number < N_TABLES)
@@ -229,7 +230,7 @@ static bool walk_mapping(struct br_walker *w, const uint8_t *p, const uint8_t *e
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT, ANY};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p || (f.number == 4 && !check_index(w, f.value, STRINGS)) ||
             (f.number == 5 && !check_indices(w, &f, ATTRIBUTES)))
             return false;
@@ -242,7 +243,7 @@ static bool walk_line(struct br_walker *w, const uint8_t *p, const uint8_t *end)
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p || (f.number == 1 && !check_index(w, f.value, FUNCTIONS)))
             return false;
     }
@@ -254,7 +255,7 @@ static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *
     static const uint8_t wires[] = {0, VARINT, VARINT, LEN, ANY};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p || (f.number == 1 && !check_index(w, f.value, MAPPINGS)) ||
             (f.number == 3 && !walk_line(w, f.data, p)) ||
             (f.number == 4 && !check_indices(w, &f, ATTRIBUTES)))
@@ -272,9 +273,12 @@ static bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *
 static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN};
+    if (end - p == 28 && ((p[0] == 0x0a && p[1] == 16 && p[18] == 0x12 && p[19] == 8) ||
+                          (p[0] == 0x12 && p[1] == 8 && p[10] == 0x0a && p[11] == 16)))
+        return true; /* both ids, in either order: what all links are */
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
         if (f.number == 1 && f.value != 16 && f.value != 0)
@@ -290,7 +294,7 @@ static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t 
     static const uint8_t wires[] = {0, VARINT, LEN, VARINT};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p || ((f.number == 1 || f.number == 3) && !check_index(w, f.value, STRINGS)) ||
             (f.number == 2 && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
             return false;
@@ -303,29 +307,44 @@ static bool walk_stack(struct br_walker *w, const uint8_t *p, const uint8_t *end
     static const uint8_t wires[] = {0, ANY};
     struct br_field f;
     while (p < end) {
-        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p || (f.number == 1 && !check_indices(w, &f, LOCATIONS)))
             return false;
     }
     return true;
 }
 
+static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, const uint8_t *end)
+{
+    switch (table) {
+    case MAPPINGS:
+        return walk_mapping(w, p, end);
+    case LOCATIONS:
+        return walk_location(w, p, end);
+    case FUNCTIONS:
+        return walk_function(w, p, end);
+    case LINKS:
+        return walk_link(w, p, end);
+    case STRINGS:
+        return br_walk_string(w, p, (size_t)(end - p));
+    case ATTRIBUTES:
+        return walk_attribute(w, p, end);
+    case STACKS:
+        return walk_stack(w, p, end);
+    default:
+        return true;
+    }
+}
+
 bool br_walk_dictionary(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
-    static bool (*const walks[N_TABLES])(struct br_walker *, const uint8_t *, const uint8_t *) = {
-        [MAPPINGS] = walk_mapping, [LOCATIONS] = walk_location,   [FUNCTIONS] = walk_function,
-        [LINKS] = walk_link,       [ATTRIBUTES] = walk_attribute, [STACKS] = walk_stack};
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
     if (DEPTH_ENTRY + 1 > w->max_depth)
         return br_walk_too_deep(w);
     struct br_field f;
     while (p < end) {
-        p = br_field_next(p, end, &f);
-        if (!p)
-            return br_walk_malformed(w);
-        if (f.number >= N_TABLES)
-            continue;
-        if (f.number == STRINGS ? !br_walk_string(w, f.data, f.value)
-                                : !walks[f.number](w, f.data, p))
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || !walk_entry(w, f.number, f.data, p))
             return false;
     }
     return true;
