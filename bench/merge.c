@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast profiles requests are merged: reads a folder of export requests (one a file), merges 40 of
- * them a batch, over and over, and prints samples per CPU second.
+ * How fast profiles requests are merged: reads a folder of export requests (one a file), merges 40
+ * of them a batch, over and over, and prints samples per CPU second.
  *
  *     merge FOLDER [SECONDS [REQUESTS_PER_BATCH]]
  */

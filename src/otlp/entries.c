@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Takes single dictionary entries over: decoded, references followed, written again in one fixed form
- * (scalars that are not zero, packed lists, unknown fields last), so that equal entries are equal
- * bytes whoever encoded them. Tables refer to one another without a circle (stack, location,
+ * Takes single dictionary entries over: decoded, references followed, written again in one fixed
+ * form (scalars that are not zero, packed lists, unknown fields last), so that equal entries are
+ * equal bytes whoever encoded them. Tables refer to one another without a circle (stack, location,
  * function or mapping, attribute, string), which is what bounds the recursion and lets each table
  * have one entry in the making.
  */
@@ -31,14 +31,17 @@ static uint8_t *put_scalar(uint8_t *o, uint32_t field, uint64_t v)
 uint8_t *br_merger_put_packed(struct br_merge *m, enum br_table t, const uint8_t *p,
                               const uint8_t *end, uint8_t *o)
 {
+    const struct br_source_table *table = &m->source.tables[t];
+    const uint32_t *map = table->map, n = table->n;
     while (p < end) {
         uint64_t i;
-        p = br_scan_varint(p, end, &i);
+        p = br_scan_index(p, end, &i);
         if (__builtin_expect(!p, 0)) {
             br_merger_fail(m, BR_EINVAL);
             return o;
         }
-        o = br_put_index(o, br_merger_index(m, t, i));
+        uint32_t place = i < n ? map[i] : 1;
+        o = br_put_index(o, place ? place - 1 : br_merger_intern(m, t, (uint32_t)i));
     }
     return o;
 }
@@ -348,7 +351,8 @@ static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len,
         if (f.value) {
             *o++ = (uint8_t)BR_SCAN_LEN(1);
             uint8_t *list = ++o;
-            o = br_put_length_before(list, br_merger_put_packed(m, BR_TABLE_LOCATION, f.data, end, o));
+            o = br_put_length_before(list,
+                                     br_merger_put_packed(m, BR_TABLE_LOCATION, f.data, end, o));
         }
     } else {
         o = put_list(m, BR_TABLE_LOCATION, 1, p, end, o);
@@ -370,8 +374,8 @@ uint32_t br_merger_intern(struct br_merge *m, enum br_table t, uint32_t i)
         return 0;
     uint32_t len;
     const uint8_t *body = br_source_body(&m->source, t, i, &len);
-    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 has its place,
-     * so there is one before. */
+    /* Neighbours in the source are mostly neighbours in the merged dictionary. Entry 0 has its
+     * place, so there is one before. */
     uint32_t guess = map[i - 1] ? map[i - 1] : BR_INTERN_NONE;
     uint32_t place = intern[t](m, body, len, guess);
     if (m->rc)

@@ -51,7 +51,8 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)r ^ (uint64_t)(r >> 64);
 }
 
-/* Folded 64 x 64 multiplications, 16 bytes a step, two chains for long bodies: as wyhash does it. */
+/* Folded 64 x 64 multiplications, 16 bytes a step, two chains for long bodies: as wyhash does it.
+ */
 static inline uint32_t hash_bytes(const uint64_t secret[2], const uint8_t *p, size_t len)
 {
     uint64_t s0 = secret[0], s1 = secret[1], a, b, h = s0 ^ len;
@@ -86,8 +87,16 @@ static inline uint32_t hash_bytes(const uint64_t secret[2], const uint8_t *p, si
 
 static inline bool equal(const uint8_t *a, const uint8_t *b, size_t len)
 {
-    if (len > 16)
-        return memcmp(a, b, len) == 0;
+    if (len > 16) {
+        const uint8_t *last = a + len - 16;
+        for (; a < last; a += 16, b += 16) {
+            if ((br_load64(a) ^ br_load64(b)) | (br_load64(a + 8) ^ br_load64(b + 8)))
+                return false;
+        }
+        b -= a - last;
+        a = last;
+        return ((br_load64(a) ^ br_load64(b)) | (br_load64(a + 8) ^ br_load64(b + 8))) == 0;
+    }
     if (len >= 8)
         return br_load64(a) == br_load64(b) && br_load64(a + len - 8) == br_load64(b + len - 8);
     if (len >= 4)

@@ -16,8 +16,8 @@
 struct br_merged_part {
     enum br_part_kind kind;
     uint32_t n_items;
-    uint32_t at, len;     /* in `out` */
-    uint32_t body_at;     /* from `at`; so are the next three: see br_part */
+    uint32_t at, len; /* in `out` */
+    uint32_t body_at; /* from `at`; so are the next three: see br_part */
     uint32_t res_at, res_len, res_body_at;
 };
 
@@ -54,12 +54,14 @@ struct br_open {
 void br_merger_init(struct br_merge *m, struct br_host *host, size_t max_bytes);
 void br_merger_release(struct br_merge *m);
 
-/* Before anything is added: makes the tables where there are none. Returns 0, BR_EFULL, BR_ENOMEM. */
+/* Before anything is added: makes the tables where there are none. Returns 0, BR_EFULL, BR_ENOMEM.
+ */
 int br_merger_begin(struct br_merge *m);
 
 void br_merger_mark(const struct br_merge *m, struct br_merger_mark *ret);
 
-/* Back to the mark, `rc` too. Afterwards the source's maps are void: br_source_reset_maps or forget. */
+/* Back to the mark, `rc` too. Afterwards the source's maps are void: br_source_reset_maps or
+ * forget. */
 void br_merger_restore(struct br_merge *m, const struct br_merger_mark *mark);
 
 /* As br_merge_take, but leaves the source alone. Without `dictionary`, writes none. */
@@ -114,8 +116,8 @@ static inline void br_merger_wrote(struct br_merge *m, const uint8_t *end)
 
 void br_merger_put(struct br_merge *m, const void *data, size_t len);
 
-/* Writes a Resource or InstrumentationScope as this field, with the references in its attributes (of
- * the number `attributes`) resolved. */
+/* Writes a Resource or InstrumentationScope as this field, with the references in its attributes
+ * (of the number `attributes`) resolved. */
 void br_merger_put_attributes(struct br_merge *m, uint32_t field, const uint8_t *body, size_t len,
                               uint32_t attributes);
 
@@ -124,8 +126,8 @@ void br_merger_put_attributes(struct br_merge *m, uint32_t field, const uint8_t 
 struct br_open br_merger_open(struct br_merge *m, uint32_t field, size_t len);
 void br_merger_close(struct br_merge *m, struct br_open open);
 
-/* Starts a part: a ResourceSpans or ResourceProfiles whose body is likely to be `len` bytes long. Its
- * Resource (`from`'s) is written first, with references resolved when `inlined`. */
+/* Starts a part: a ResourceSpans or ResourceProfiles whose body is likely to be `len` bytes long.
+ * Its Resource (`from`'s) is written first, with references resolved when `inlined`. */
 struct br_open br_merger_open_part(struct br_merge *m, const struct br_part *from, size_t len,
                                    bool inlined);
 void br_merger_close_part(struct br_merge *m, struct br_open open);

@@ -86,7 +86,8 @@ void br_merger_put_profile_field(struct br_merge *m, const struct br_field *f, c
     }
 }
 
-static inline uint8_t *copy_short(const struct br_merge *m, uint8_t *o, const uint8_t *p, size_t len)
+static inline uint8_t *copy_short(const struct br_merge *m, uint8_t *o, const uint8_t *p,
+                                  size_t len)
 {
     if (__builtin_expect(len <= SHORT && (size_t)(m->readable - p) >= SHORT, 1)) {
         memcpy(o, p, SHORT);
@@ -106,14 +107,22 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
     uint64_t stack = 0, link = 0;
     *o++ = (uint8_t)BR_SCAN_LEN(SAMPLES);
     uint8_t *sample = ++o;
-    while (p < end) {
+    while (p && p < end) {
         struct br_field f;
+        switch (*p) {
+        case BR_SCAN_VARINT(1):
+            p = br_scan_index(p + 1, end, &stack);
+            continue;
+        case BR_SCAN_VARINT(3):
+            p = br_scan_index(p + 1, end, &link);
+            continue;
+        default:
+            break;
+        }
         const uint8_t *at = p;
         p = br_scan(p, end, &f);
-        if (__builtin_expect(!p, 0)) {
-            br_merger_fail(m, BR_EINVAL);
-            return;
-        }
+        if (__builtin_expect(!p, 0))
+            break;
         switch (br_scan_tag(&f)) {
         case BR_SCAN_VARINT(1):
             stack = f.value;
@@ -135,6 +144,10 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
         default:
             o = copy_short(m, o, at, (size_t)(p - at));
         }
+    }
+    if (__builtin_expect(!p, 0)) {
+        br_merger_fail(m, BR_EINVAL);
+        return;
     }
     uint32_t i = br_merger_index(m, BR_TABLE_STACK, stack);
     if (i) {

@@ -7,7 +7,7 @@
 /* Levels of AnyValue; the walk lets no more pass. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
 
-enum { KEY = 1, VALUE = 2, KEY_STRINDEX = 3 };                                    /* KeyValue */
+enum { KEY = 1, VALUE = 2, KEY_STRINDEX = 3 };                                     /* KeyValue */
 enum { STRING_VALUE = 1, ARRAY_VALUE = 5, KVLIST_VALUE = 6, STRING_STRINDEX = 8 }; /* AnyValue */
 
 static bool value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);
@@ -171,7 +171,8 @@ static int inline_list(const struct br_inliner *in, const uint8_t *p, const uint
         }
         rc = open_field(in, number, &body);
         if (!rc)
-            rc = pairs ? inline_attribute(in, f.data, p, depth) : inline_value(in, f.data, p, depth);
+            rc =
+                pairs ? inline_attribute(in, f.data, p, depth) : inline_value(in, f.data, p, depth);
         if (!rc)
             rc = close_field(in, body);
     }

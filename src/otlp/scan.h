@@ -52,23 +52,37 @@ br_scan(const uint8_t *p, const uint8_t *end, struct br_field *f)
     return br_field_next(p, end, f);
 }
 
-/* As br_put_varint, shaped for indices of one and two bytes. */
-static inline uint8_t *br_put_index(uint8_t *p, uint32_t v)
+/* As br_varint, without a branch between one byte and two, which no processor can foretell where
+ * indices are mixed. */
+static inline const uint8_t *br_scan_index(const uint8_t *p, const uint8_t *end, uint64_t *ret)
 {
-    if (__builtin_expect(v < 0x80, 1)) {
-        *p = (uint8_t)v;
-        return p + 1;
+    if (__builtin_expect(end - p >= 2, 1)) {
+        unsigned two = p[0] >> 7;
+        unsigned i = (p[0] & 0x7fu) | ((unsigned)p[1] << 7 & (0u - two));
+        if (__builtin_expect(i < 0x4000, 1)) {
+            *ret = i;
+            return p + 1 + two;
+        }
     }
-    if (__builtin_expect(v < 0x4000, 1)) {
-        p[0] = (uint8_t)(v | 0x80);
-        p[1] = (uint8_t)(v >> 7);
-        return p + 2;
-    }
-    return br_put_varint(p, v);
+    uint64_t wide;
+    p = br_varint(p, end, &wide);
+    *ret = wide;
+    return p;
 }
 
-/* Writes the length before what lies between `o` and `end`, for which one byte was left. Returns the
- * new end; there must be room for it. */
+/* As br_put_varint, likewise; the byte after a short one is written to. */
+static inline uint8_t *br_put_index(uint8_t *p, uint32_t v)
+{
+    if (__builtin_expect(v >= 0x4000, 0))
+        return br_put_varint(p, v);
+    unsigned two = v >= 0x80;
+    p[0] = (uint8_t)(v | two << 7);
+    p[1] = (uint8_t)(v >> 7);
+    return p + 1 + two;
+}
+
+/* Writes the length before what lies between `o` and `end`, for which one byte was left. Returns
+ * the new end; there must be room for it. */
 static inline uint8_t *br_put_length_before(uint8_t *o, uint8_t *end)
 {
     size_t len = (size_t)(end - o), more = br_varint_size(len) - 1;

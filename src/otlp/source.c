@@ -9,8 +9,8 @@
 
 /* What survives of a table from the dictionary before. */
 struct kept {
-    uint32_t n;  /* entries that begin with the same bytes */
-    bool seen;   /* the table has been met in the new dictionary */
+    uint32_t n;   /* entries that begin with the same bytes */
+    bool seen;    /* the table has been met in the new dictionary */
     bool extends; /* all old entries are there, in front */
 };
 
@@ -69,7 +69,8 @@ static int add_entry(struct br_source *s, struct br_source_table *t, const struc
         t->run_n++;
         t->run_len = (uint32_t)(next - t->base);
     }
-    t->entries[t->n++] = (struct br_source_entry){(uint32_t)(f->data - t->base), (uint32_t)f->value};
+    t->entries[t->n++] =
+        (struct br_source_entry){(uint32_t)(f->data - t->base), (uint32_t)f->value};
     return 0;
 }
 
@@ -104,7 +105,7 @@ static int index_tables(struct br_source *s, struct kept *kept, const uint8_t *p
 /* Entries that stay may keep their place only where all that they refer to keeps its own. */
 static int settle_maps(struct br_source *s, const struct kept *kept)
 {
-    static const enum br_table order[] = {BR_TABLE_STRING,   BR_TABLE_LINK,     BR_TABLE_FUNCTION,
+    static const enum br_table order[] = {BR_TABLE_STRING,    BR_TABLE_LINK,    BR_TABLE_FUNCTION,
                                           BR_TABLE_ATTRIBUTE, BR_TABLE_MAPPING, BR_TABLE_LOCATION,
                                           BR_TABLE_STACK};
     static const unsigned refers[BR_TABLES] = {
@@ -166,7 +167,8 @@ static int find_dictionary(const struct br_item *item, struct br_buf **ret, cons
         const struct br_part *part = &item->parts[i];
         if (part->kind != BR_PART_DICTIONARY)
             continue;
-        br_put_bytes(buf->data + buf->len, part->raw + part->body_at, part->raw_len - part->body_at);
+        br_put_bytes(buf->data + buf->len, part->raw + part->body_at,
+                     part->raw_len - part->body_at);
         buf->len += part->raw_len - part->body_at;
     }
     *ret = buf;

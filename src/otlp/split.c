@@ -205,7 +205,8 @@ static int add_head(struct level *l, const uint8_t *p, const uint8_t *next)
         last->len += (size_t)(next - p);
         return 0;
     }
-    int rc = br_grow(&l->heads, &l->cap_heads, (size_t)l->n_heads + 1, sizeof *l->heads, RANGES_MAX);
+    int rc =
+        br_grow(&l->heads, &l->cap_heads, (size_t)l->n_heads + 1, sizeof *l->heads, RANGES_MAX);
     if (!rc)
         l->heads[l->n_heads++] = (struct range){p, (size_t)(next - p)};
     return rc;

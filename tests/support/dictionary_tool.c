@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dictionary from the outside: `dictionary_tool OUT MODE [N] FILE...` reads export requests, one a
- * file, and writes results as OUT/<file number>-<result number>.pb:
+ * The dictionary from the outside: `dictionary_tool OUT MODE [N] FILE...` reads export requests,
+ * one a file, and writes results as OUT/<file number>-<result number>.pb:
  *
  *     roundtrip           each request merged alone
  *     merge               all requests merged into one
@@ -58,7 +58,8 @@ static struct br_item *read_item(struct tool *t, enum br_signal signal, const ch
         die("cannot be read", path);
     long len = ftell(f);
     rewind(f);
-    struct br_buf *buf = len >= 0 && len < (long)FILE_MAX ? br_buf_new(t->host.pool, (size_t)len) : NULL;
+    struct br_buf *buf =
+        len >= 0 && len < (long)FILE_MAX ? br_buf_new(t->host.pool, (size_t)len) : NULL;
     if (!buf || fread(buf->data, 1, (size_t)len, f) != (size_t)len)
         die("cannot be read", path);
     (void)fclose(f);
@@ -78,7 +79,8 @@ static void same_parts(const struct br_item *a, const struct br_item *b)
             p->body_at != q->body_at)
             die("what is announced is not what is there", "part");
         if (p->kind == BR_PART_RESOURCE && !p->new_resource &&
-            (p->res_at != q->res_at || p->res_len != q->res_len || p->res_body_at != q->res_body_at))
+            (p->res_at != q->res_at || p->res_len != q->res_len ||
+             p->res_body_at != q->res_body_at))
             die("the Resource is not where it is announced", "part");
     }
 }
