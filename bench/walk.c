@@ -69,7 +69,8 @@ int main(int argc, char **argv)
     }
     free(names);
     enum br_signal signal = strcmp(argv[1], "traces") == 0 ? BR_TRACES : BR_PROFILES;
-    for (int spans = 0; spans < 2; spans++) {
+    for (int variant = 0; variant < 2; variant++) {
+        struct br_walk_memo memo = {0};
         double best = 1e30, copying = 1e30;
         uint64_t items = 0;
         for (unsigned r = 0; r < 2 * rounds; r++) {
@@ -78,7 +79,8 @@ int main(int argc, char **argv)
             for (unsigned i = 0; i < n; i++) {
                 struct br_buf *copy = br_buf_new(pool, requests[i]->len);
                 struct br_err err = {0};
-                const struct br_walk_options options = {.spans = spans};
+                const struct br_walk_options options = {.spans = variant,
+                                                        .memo = variant ? &memo : NULL};
                 uint32_t repaired;
                 (void)br_buf_append(&copy, requests[i]->data, requests[i]->len, requests[i]->len);
                 struct br_item *item = br_item_new(&host, signal);
@@ -97,8 +99,10 @@ int main(int argc, char **argv)
                 copying = took < copying ? took : copying;
         }
         (void)printf("%s%s: %.1f ns an item walked, %.1f ns copied\n", argv[1],
-                     spans ? " with spans noted" : "", (best - copying) / (double)items,
+                     variant ? " with spans noted, dictionaries remembered" : "",
+                     (best - copying) / (double)items,
                      copying / (double)items);
+        br_walk_memo_release(&memo);
     }
     for (unsigned i = 0; i < n; i++)
         br_buf_unref(requests[i]);

@@ -28,6 +28,7 @@ struct otlp {
     const struct otlp_config *config;
     struct door grpc, http;
     struct br_codec *codec;
+    struct br_walk_memo memo;
     struct br_list exchanges;
     unsigned n_stopping;
     double *repaired;
@@ -343,7 +344,8 @@ static void take(struct exchange *x, struct br_buf *buf)
     uint32_t repaired = 0;
     const struct br_walk_options options = {.max_depth = (unsigned)otlp->config->max_depth,
                                             .utf8 = (enum br_utf8_policy)otlp->config->invalid_utf8,
-                                            .spans = node->spans_wanted};
+                                            .spans = node->spans_wanted,
+                                            .memo = &otlp->memo};
     struct br_item *item = br_item_new(node->host, x->signal);
     int rc = item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) : BR_ENOMEM;
     if (rc) {
@@ -522,6 +524,7 @@ static void otlp_destroy(struct br_node *node)
             x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
         finish_exchange(x);
     }
+    br_walk_memo_release(&otlp->memo);
     br_codec_free(otlp->codec);
 }
 

@@ -95,8 +95,8 @@ static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *
         if ((f.number == 5 || f.number == 6) &&
             !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == 6))
             return false;
-        if (f.number == 8 && f.value && f.value >= w->n_tables[5])
-            return br_walk_fail(w, "string_value_strindex is outside the string table");
+        if (f.number == 8 && !br_walk_index(w, f.value, 5))
+            return false;
     }
     return true;
 }
@@ -147,8 +147,8 @@ bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 3 && f.value && f.value >= w->n_tables[5])
-            return br_walk_fail(w, "key_strindex is outside the string table");
+        if (f.number == 3 && !br_walk_index(w, f.value, 5))
+            return false;
         if (f.number == 1 && !br_walk_string(w, f.data, f.value))
             return false;
         if (f.number == 2 && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
@@ -307,7 +307,7 @@ static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, co
             part.res_at = part.res_body_at = part.body_at;
         } else if (f.number == 2 && item->signal == BR_PROFILES) {
             part.kind = BR_PART_DICTIONARY;
-            if (!br_walk_dictionary_count(w, f.data, p))
+            if (w->exact && !br_walk_dictionary_count(w, f.data, p))
                 return BR_EINVAL;
         }
         if (br_item_add_part(item, &part)) {
@@ -340,7 +340,7 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
         bool ok = true;
         if (part->kind == BR_PART_DICTIONARY) {
             w->resource = w->scope = w->item = -1;
-            ok = br_walk_dictionary(w, body, end);
+            ok = br_walk_dictionary(w, part->buf, body, end);
         } else if (part->kind == BR_PART_RESOURCE) {
             w->resource++;
             w->scope = w->item = w->inner = -1;
@@ -355,6 +355,23 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
     return true;
 }
 
+/* Walks again to say which index is outside its table. */
+static int find_index(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+                      const uint8_t *data, size_t len, struct br_err *err)
+{
+    *w = (struct br_walker){.options = w->options,
+                            .max_depth = w->max_depth,
+                            .resource = -1,
+                            .scope = -1,
+                            .item = -1,
+                            .inner = -1,
+                            .exact = true};
+    br_item_clear_parts(item);
+    if (cut(w, item, buf, data, len) == 0)
+        (void)walk_parts(w, item);
+    return report(w, item->signal, err);
+}
+
 static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
                      const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
 {
@@ -364,10 +381,11 @@ static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *da
                           .scope = -1,
                           .item = -1,
                           .inner = -1};
-    if (item->signal == BR_TRACES)
-        w.n_tables[5] = UINT32_MAX; /* references mean nothing in traces */
     if (cut(&w, item, buf, data, len) || !walk_parts(&w, item))
         return report(&w, item->signal, err);
+    /* References mean nothing in traces. */
+    if (item->signal == BR_PROFILES && !br_walk_indices_fit(&w))
+        return find_index(&w, item, buf, data, len, err);
     *ret_bad = w.bad_utf8;
     return 0;
 }

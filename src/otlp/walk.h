@@ -24,10 +24,29 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
 #define BR_WALK_DEPTH 64
 #define BR_WALK_DEPTH_MAX 1000
 
+/* What a walk remembers of the dictionary before: a table whose bytes are those of the last one is known to
+ * be valid. Senders that keep their tables from request to request are walked several times faster. Pins
+ * at most one buffer a table, of at most BR_WALK_MEMO_MAX bytes. Zeroed at first; one for each sender of
+ * options. */
+#define BR_WALK_MEMO_MAX (256u << 10)
+struct br_walk_memo {
+    struct {
+        struct br_buf *buf;
+        const uint8_t *data;
+        size_t len;
+        uint32_t n;          /* entries */
+        uint64_t largest[8]; /* indices into other tables */
+    } tables[8];
+};
+
+/* Lets go of the buffers; usable again. Accepts a zeroed one. */
+void br_walk_memo_release(struct br_walk_memo *memo);
+
 struct br_walk_options {
     unsigned max_depth; /* 1 to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
     enum br_utf8_policy utf8;
     bool spans; /* fill item->spans */
+    struct br_walk_memo *memo; /* profiles; NULL: remember nothing. One worker's, for equal options */
 };
 
 /* Validates the request of `len` bytes at `data`, inside `buf`, and makes it the parts of `item` (new

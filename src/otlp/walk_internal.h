@@ -16,6 +16,10 @@ struct br_walker {
     long resource, scope, item, inner; /* where: indices, -1 before the first */
     bool resources_twice;  /* the part has more than one Resource field */
     uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
+    /* A first walk over profiles only notes the largest index into each table, and compares when all
+     * tables are counted. When one is too large, a second walk finds out where it stands. */
+    bool exact;
+    uint64_t largest[8];
 };
 
 /* Every step takes the bytes [p, end) of one message and returns true, or false with w->what. */
@@ -35,6 +39,16 @@ bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n);
 
 /* True for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
 bool br_walk_ascii_long(const uint8_t *p, size_t n);
+
+/* Notes or checks an index into a table of the profiles dictionary; see `exact`. */
+bool br_walk_index_outside(struct br_walker *w, int table);
+BR_HOT bool br_walk_index(struct br_walker *w, uint64_t index, int table)
+{
+    if (index > w->largest[table])
+        w->largest[table] = index;
+    return __builtin_expect(!w->exact, 1) || index < w->n_tables[table] || index == 0 ||
+           br_walk_index_outside(w, table);
+}
 
 BR_HOT bool br_walk_string(struct br_walker *w, const uint8_t *p, size_t n)
 {
@@ -121,6 +135,9 @@ BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const 
                     ret->value = (uint64_t)(p[1] & 0x7f) | (uint64_t)p[2] << 7;
                     return p + 3;
                 }
+                const uint8_t *next = br_varint_slow(p + 1, end, &ret->value);
+                if (next)
+                    return next;
             }
         } else if (wire == BR_WIRE_LEN) {
             size_t n;
@@ -155,13 +172,17 @@ BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64
 bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part);
 bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part);
 
-/* The first pass over dictionaries counts their entries, the second checks them. */
+/* A dictionary: counts its entries and checks what is in them. */
 bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end);
-bool br_walk_dictionary(struct br_walker *w, const uint8_t *p, const uint8_t *end);
+bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+                        const uint8_t *end);
 
 /* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
 void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
                            const uint8_t *next);
+
+/* True when every index noted lies in its table (0 always does). */
+bool br_walk_indices_fit(const struct br_walker *w);
 
 /* Copies a request with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
 int br_utf8_repair(enum br_signal signal, const uint8_t *data, size_t len, struct br_pool *pool,

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "otlp/walk_internal.h"
 
 #define LEN (BR_WIRE_LEN + 1)
@@ -22,31 +24,36 @@ static const char *const out_of_range[N_TABLES] = {
     [STACKS] = "a stack index is outside the stack table",
 };
 
-/* 0 means "none" and is always in range. */
-BR_HOT bool check_index(struct br_walker *w, uint64_t index, int table)
+bool br_walk_index_outside(struct br_walker *w, int table)
 {
-    if (__builtin_expect(index < w->n_tables[table] || index == 0, 1))
-        return true;
     return br_walk_fail(w, out_of_range[table]);
+}
+
+bool br_walk_indices_fit(const struct br_walker *w)
+{
+    for (int i = MAPPINGS; i < N_TABLES; i++)
+        if (w->largest[i] && w->largest[i] >= w->n_tables[i])
+            return false;
+    return true;
 }
 
 /* A repeated index: one field of it, packed or not. */
 BR_HOT bool check_indices(struct br_walker *w, const struct br_field *f, int table)
 {
     if (f->wire == BR_WIRE_VARINT)
-        return check_index(w, f->value, table);
+        return br_walk_index(w, f->value, table);
     if (f->wire != BR_WIRE_LEN)
         return br_walk_fail(w, "a field has the wrong wire type");
     const uint8_t *p = f->data, *end = p + f->value;
+    uint64_t largest = 0;
     while (p < end) {
         uint64_t v;
         p = br_walk_value(p, end, &v);
         if (!p)
             return br_walk_malformed(w);
-        if (!check_index(w, v, table))
-            return false;
+        largest = v > largest ? v : largest;
     }
-    return true;
+    return br_walk_index(w, largest, table);
 }
 
 /* How many varints a repeated field holds; false when it is malformed. */
@@ -92,11 +99,11 @@ static bool walk_sample(struct br_walker *w, const uint8_t *p, const uint8_t *en
             return false;
         bool ok = true;
         if (f.number == 1)
-            ok = check_index(w, f.value, STACKS);
+            ok = br_walk_index(w, f.value, STACKS);
         else if (f.number == 2)
             ok = check_indices(w, &f, ATTRIBUTES);
         else if (f.number == 3)
-            ok = check_index(w, f.value, LINKS);
+            ok = br_walk_index(w, f.value, LINKS);
         else if (f.number == 4)
             ok = count_varints(w, &f, &n_values);
         else if (f.number == 5)
@@ -118,7 +125,7 @@ static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *e
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, n_wires, &f);
-        if (!p || (f.number < 32 && (strings >> f.number & 1) && !check_index(w, f.value, STRINGS)))
+        if (!p || (f.number < 32 && (strings >> f.number & 1) && !br_walk_index(w, f.value, STRINGS)))
             return false;
     }
     return true;
@@ -231,7 +238,7 @@ static bool walk_mapping(struct br_walker *w, const uint8_t *p, const uint8_t *e
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 4 && !check_index(w, f.value, STRINGS)) ||
+        if (!p || (f.number == 4 && !br_walk_index(w, f.value, STRINGS)) ||
             (f.number == 5 && !check_indices(w, &f, ATTRIBUTES)))
             return false;
     }
@@ -244,7 +251,7 @@ static bool walk_line(struct br_walker *w, const uint8_t *p, const uint8_t *end)
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 1 && !check_index(w, f.value, FUNCTIONS)))
+        if (!p || (f.number == 1 && !br_walk_index(w, f.value, FUNCTIONS)))
             return false;
     }
     return true;
@@ -256,7 +263,7 @@ static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 1 && !check_index(w, f.value, MAPPINGS)) ||
+        if (!p || (f.number == 1 && !br_walk_index(w, f.value, MAPPINGS)) ||
             (f.number == 3 && !walk_line(w, f.data, p)) ||
             (f.number == 4 && !check_indices(w, &f, ATTRIBUTES)))
             return false;
@@ -264,10 +271,19 @@ static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *
     return true;
 }
 
-static bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+BR_HOT bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT};
-    return walk_indices(w, p, end, wires, sizeof wires, 1u << 1 | 1u << 2 | 1u << 3);
+    uint64_t largest = 0;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number <= 3 && f.value > largest)
+            largest = f.value;
+    }
+    return br_walk_index(w, largest, STRINGS);
 }
 
 static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
@@ -295,7 +311,7 @@ static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t 
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || ((f.number == 1 || f.number == 3) && !check_index(w, f.value, STRINGS)) ||
+        if (!p || ((f.number == 1 || f.number == 3) && !br_walk_index(w, f.value, STRINGS)) ||
             (f.number == 2 && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
             return false;
     }
@@ -336,16 +352,111 @@ static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, co
     }
 }
 
-bool br_walk_dictionary(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+/* A run of strings: skips them and looks at all their bytes at once. When they and their lengths are
+ * ASCII, so is each of them; otherwise they are looked at one by one. */
+static const uint8_t *walk_strings(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    const uint8_t *start = p;
+    uint32_t n = 0;
+    while (end - p >= 2 && p[0] == (STRINGS << 3 | BR_WIRE_LEN) && p[1] < 0x80 &&
+           p[1] <= end - p - 2) {
+        p += 2 + p[1];
+        n++;
+    }
+    if (!w->exact)
+        w->n_tables[STRINGS] += n;
+    if (p - start >= 16 && br_walk_ascii_long(start, (size_t)(p - start)))
+        return p;
+    for (const uint8_t *q = start; q < p; q += 2 + q[1])
+        if (!br_walk_string(w, q + 2, q[1]))
+            return NULL;
+    return p;
+}
+
+/* The entries of one table that stand together. Returns the byte after them, or NULL. */
+static const uint8_t *walk_table(struct br_walker *w, uint32_t table, const uint8_t *p,
+                                 const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
+    uint8_t tag = (uint8_t)(table << 3 | BR_WIRE_LEN);
+    struct br_field f;
+    while (p < end && *p == tag) {
+        if (table == STRINGS && end - p >= 2 && p[1] < 0x80) {
+            const uint8_t *next = walk_strings(w, p, end);
+            if (next != p) {
+                if (!next)
+                    return NULL;
+                p = next;
+                continue;
+            }
+        }
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || !walk_entry(w, table, f.data, p))
+            return NULL;
+        if (!w->exact)
+            w->n_tables[table]++;
+    }
+    return p;
+}
+
+void br_walk_memo_release(struct br_walk_memo *memo)
+{
+    for (int t = 0; t < 8; t++)
+        br_buf_unref(memo->tables[t].buf);
+    *memo = (struct br_walk_memo){0};
+}
+
+/* As walk_table, but passes over what the dictionary before began with as well. */
+static const uint8_t *walk_remembered(struct br_walker *w, struct br_buf *buf, uint32_t table,
+                                      const uint8_t *p, const uint8_t *end)
+{
+    struct br_walk_memo *memo = w->options->memo;
+    uint64_t outer[N_TABLES];
+    uint32_t before = w->n_tables[table], bad = w->bad_utf8;
+    const uint8_t *start = p;
+    size_t known = memo->tables[table].len, passed = 0;
+    memcpy(outer, w->largest, sizeof outer);
+    memset(w->largest, 0, sizeof w->largest);
+    if (known && known <= (size_t)(end - p) && memcmp(p, memo->tables[table].data, known) == 0) {
+        w->n_tables[table] += memo->tables[table].n;
+        memcpy(w->largest, memo->tables[table].largest, sizeof w->largest);
+        p += known;
+        passed = known;
+    }
+    p = walk_table(w, table, p, end);
+    if (p && buf->cap <= BR_WALK_MEMO_MAX && bad == w->bad_utf8 && (size_t)(p - start) != passed) {
+        br_buf_unref(memo->tables[table].buf);
+        memo->tables[table].buf = br_buf_ref(buf);
+        memo->tables[table].data = start;
+        memo->tables[table].len = (size_t)(p - start);
+        memo->tables[table].n = w->n_tables[table] - before;
+        memcpy(memo->tables[table].largest, w->largest, sizeof w->largest);
+    }
+    for (int t = 0; t < N_TABLES; t++)
+        if (outer[t] > w->largest[t])
+            w->largest[t] = outer[t];
+    return p;
+}
+
+bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+                        const uint8_t *end)
 {
     static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
     if (DEPTH_ENTRY + 1 > w->max_depth)
         return br_walk_too_deep(w);
     struct br_field f;
-    while (p < end) {
-        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || !walk_entry(w, f.number, f.data, p))
-            return false;
+    while (p && p < end) {
+        uint32_t table = *p >> 3;
+        if (table > 0 && table < N_TABLES && (*p & 7) == BR_WIRE_LEN) {
+            p = w->options->memo && !w->exact ? walk_remembered(w, buf, table, p, end)
+                                              : walk_table(w, table, p, end);
+            continue;
+        }
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (p && f.number < N_TABLES && !walk_entry(w, f.number, f.data, p))
+            return false; /* an overlong tag */
+        if (p && f.number < N_TABLES && !w->exact)
+            w->n_tables[f.number]++;
     }
-    return true;
+    return p != NULL;
 }
