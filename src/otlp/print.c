@@ -276,6 +276,24 @@ void br_print_attribute(struct br_printer *p, const char *indent, const void *ke
     br_print_end(p);
 }
 
+void br_print_pair(struct br_printer *p, const void *key, size_t key_len,
+                   const BR_PB(AnyValue) * value)
+{
+    br_str_putc(p->out, ' ');
+    br_print_text(p->out, key, key_len);
+    br_str_putc(p->out, '=');
+    if (value)
+        add_value(p, value, false, 0);
+}
+
+void br_print_pairs(struct br_printer *p, BR_PB(KeyValue) *const *attributes, size_t n)
+{
+    for (size_t i = 0; i < n && !p->out->failed; i++) {
+        struct br_entry key = key_of(p, attributes[i]);
+        br_print_pair(p, key.data, key.len, attributes[i]->value);
+    }
+}
+
 void br_print_attributes(struct br_printer *p, const char *heading, const char *indent,
                          BR_PB(KeyValue) *const *attributes, size_t n)
 {

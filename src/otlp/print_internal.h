@@ -52,6 +52,11 @@ struct br_entry br_print_string(const struct br_printer *p, int32_t i);
 void br_print_attribute(struct br_printer *p, const char *indent, const void *key, size_t key_len,
                         const BR_PB(AnyValue) * value, struct br_entry unit);
 
+/* ` key=value`, as a piece of a line. */
+void br_print_pair(struct br_printer *p, const void *key, size_t key_len,
+                   const BR_PB(AnyValue) * value);
+void br_print_pairs(struct br_printer *p, BR_PB(KeyValue) *const *attributes, size_t n);
+
 /* A heading and the attributes below it; nothing when there are none. */
 void br_print_attributes(struct br_printer *p, const char *heading, const char *indent,
                          BR_PB(KeyValue) *const *attributes, size_t n);

@@ -3,6 +3,7 @@
 
 extern const struct br_component br_batch_processor;
 extern const struct br_component br_join_processor;
+extern const struct br_component br_debug_exporter;
 extern const struct br_component br_memory_limiter_processor;
 extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
@@ -16,6 +17,7 @@ const struct br_component *const br_components[] = {
     &br_join_processor,
     &br_memory_limiter_processor,
     &br_resource_processor,
+    &br_debug_exporter,
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,

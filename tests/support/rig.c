@@ -96,11 +96,10 @@ const char *rig_errors(const struct br_component *c, const char *text)
     return out;
 }
 
-struct rig *rig_new(const struct br_component *c, const char *text)
+static struct rig *make(const struct br_component *c, const char *text)
 {
     struct rig *r = calloc(1, sizeof *r);
     struct br_errs errs = {0};
-    struct br_err err = {0};
     assert_non_null(r);
     r->pool = br_pool_new(0);
     assert_int_equal(br_host_init(&r->host, &ops, r->pool), 0);
@@ -123,11 +122,31 @@ struct rig *rig_new(const struct br_component *c, const char *text)
                                .in_pipeline = {true, true},
                                .on_drained = on_drained,
                                .on_drained_arg = r};
+    return r;
+}
+
+struct rig *rig_new(const struct br_component *c, const char *text)
+{
+    struct rig *r = make(c, text);
+    struct br_err err = {0};
     if (c->create && c->create(&r->node, &err))
         fail_msg("create: %s", err.text);
     if (c->start && c->start(&r->node, &err))
         fail_msg("start: %s", err.text);
     return r;
+}
+
+const char *rig_start_error(const struct br_component *c, const char *text)
+{
+    static struct br_err err;
+    struct rig *r = make(c, text);
+    err = (struct br_err){0};
+    if (c->create && c->create(&r->node, &err))
+        fail_msg("create: %s", err.text);
+    int rc = c->start(&r->node, &err);
+    assert_int_equal(rc, err.code);
+    rig_free(r);
+    return err.text;
 }
 
 void rig_turn(struct rig *r)

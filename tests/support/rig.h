@@ -30,6 +30,9 @@ struct rig {
  * refused. */
 struct rig *rig_new(const struct br_component *c, const char *yaml);
 
+/* What `start` says when it fails, "" when it does not. Lives until the next call. */
+const char *rig_start_error(const struct br_component *c, const char *yaml);
+
 /* Drains, destroys, and fails the test when a buffer is left or the ledger does not close. */
 void rig_free(struct rig *r);
 

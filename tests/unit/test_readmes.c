@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every component's README has a table of its options, `## Options of <name>`, which says what the option
- * table says, row by row. `test_readmes NAME` prints what has to stand there.
+ * table says, row by row. `test_readmes write`, run in the source root, writes these sections anew.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,14 +97,19 @@ static char *read_file(const char *path)
     return text;
 }
 
-static char *readme_of(const struct br_component *c)
+static void path_of(const struct br_component *c, char path[256])
 {
     const char *folder = c->name;
-    char path[256];
     for (size_t i = 0; i < BR_COUNT(folders); i++)
         if (strcmp(folders[i][0], c->name) == 0)
             folder = folders[i][1];
-    (void)snprintf(path, sizeof path, "%s/%s/README.md", br_kind_section(c->kind), folder);
+    (void)snprintf(path, 256, "%s/%s/README.md", br_kind_section(c->kind), folder);
+}
+
+static char *readme_of(const struct br_component *c)
+{
+    char path[256];
+    path_of(c, path);
     return read_file(path);
 }
 
@@ -114,7 +119,7 @@ static void compare(const struct br_component *c, const char *at, const char *wa
     for (const char *w = want; *w;) {
         size_t n = strcspn(w, "\n") + 1;
         if (strncmp(at, w, n) != 0)
-            fail_msg("%s %s: its README has\n%.*s\nwhere its option table says\n%.*s",
+            fail_msg("%s %s: its README has\n%.*s\nwhere its option table says\n%.*s\n(see test_readmes write)",
                      br_kind_name(c->kind), c->name, (int)strcspn(at, "\n"), at, (int)n - 1, w);
         at += n;
         w += n;
@@ -150,14 +155,29 @@ static void order(void **state)
     }
 }
 
+/* Puts the section of a component in the place of the old one, or at the end. */
+static void write_section(const struct br_component *c)
+{
+    char path[256], heading[128];
+    char *table = table_of(c), *old = readme_of(c);
+    (void)snprintf(heading, sizeof heading, "\n## Options of `%s`\n", c->name);
+    const char *at = strstr(old, heading), *after = at ? strstr(at + 1, "\n## ") : NULL;
+    size_t before = at ? (size_t)(at - old) : strlen(old);
+    path_of(c, path);
+    FILE *f = fopen(path, "w");
+    if (f) {
+        (void)fprintf(f, "%.*s\n%s%s", (int)before, old, table, after ? after : "");
+        (void)fclose(f);
+    }
+    free(old);
+    br_free(table);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(readmes), cmocka_unit_test(order)};
-    for (size_t i = 0; argc > 1 && br_components[i]; i++) {
-        char *table = strcmp(br_components[i]->name, argv[1]) == 0 ? table_of(br_components[i]) : NULL;
-        if (table)
-            (void)printf("%s", table);
-        br_free(table);
-    }
-    return argc > 1 ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    bool write = argc == 2 && strcmp(argv[1], "write") == 0;
+    for (size_t i = 0; write && br_components[i]; i++)
+        write_section(br_components[i]);
+    return write ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exporters/debug/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "pipeline/shared.h"
+
+#define STUCK_MS 1000 /* how long a reader may keep a worker waiting */
+
+struct debug_output {
+    pthread_mutex_t lock;
+    int fd;
+    bool own;
+    int error; /* errno of opening */
+};
+
+static void *make(const void *path)
+{
+    struct debug_output *o = br_calloc(1, sizeof *o);
+    if (!o)
+        return NULL;
+    (void)pthread_mutex_init(&o->lock, NULL);
+    if (strcmp(path, "stdout") == 0) {
+        o->fd = STDOUT_FILENO;
+    } else if (strcmp(path, "stderr") == 0) {
+        o->fd = STDERR_FILENO;
+    } else {
+        o->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+        o->own = true;
+        o->error = o->fd < 0 ? errno : 0;
+    }
+    return o;
+}
+
+static void release(void *thing)
+{
+    struct debug_output *o = thing;
+    if (o->own && o->fd >= 0)
+        (void)close(o->fd);
+    (void)pthread_mutex_destroy(&o->lock);
+    br_free(o);
+}
+
+int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
+                      struct br_err *err)
+{
+    char name[512];
+    (void)snprintf(name, sizeof name, "debug output %s", path);
+    struct debug_output *o = br_shared_get(host, name, make, path);
+    if (!o)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    if (o->error) {
+        int rc = br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", path,
+                            strerror(o->error));
+        debug_output_close(host, o);
+        return rc;
+    }
+    *ret = o;
+    return 0;
+}
+
+void debug_output_close(struct br_host *host, struct debug_output *o)
+{
+    br_shared_put(host, o, release);
+}
+
+/* Not to spin on a terminal or pipe that somebody made non-blocking. */
+static int wait_writable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int n = poll(&p, 1, STUCK_MS);
+    return n > 0 || (n < 0 && errno == EINTR) ? 0 : EAGAIN;
+}
+
+int debug_output_write(struct debug_output *o, const char *text, size_t len)
+{
+    int error = 0;
+    (void)pthread_mutex_lock(&o->lock);
+    while (len && !error) {
+        ssize_t n = write(o->fd, text, len);
+        if (n >= 0) {
+            text += n;
+            len -= (size_t)n;
+        } else if (errno == EAGAIN) {
+            error = wait_writable(o->fd);
+        } else if (errno != EINTR) {
+            error = errno;
+        }
+    }
+    (void)pthread_mutex_unlock(&o->lock);
+    return error;
+}

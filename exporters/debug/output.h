@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the debug exporter writes: shared by all workers, one text at a time. */
+#pragma once
+
+#include <stddef.h>
+
+#include "base/err.h"
+#include "pipeline/host.h"
+
+struct debug_output;
+
+/* Opens (or shares) "stdout", "stderr", or a file, which is appended to. Returns 0, BR_EIO or BR_ENOMEM
+ * with a sentence. */
+int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
+                      struct br_err *err);
+void debug_output_close(struct br_host *host, struct debug_output *o); /* accepts NULL */
+
+/* Writes all of it. Returns 0 or an errno. */
+int debug_output_write(struct debug_output *o, const char *text, size_t len);
