@@ -60,9 +60,9 @@ static struct br_arena_block *block_new(struct br_arena *a, size_t size)
 void *br_arena_alloc(struct br_arena *a, size_t size)
 {
     size_t aligned;
-    if (!br_size_add(size, sizeof(max_align_t) - 1, &aligned))
+    if (!br_size_add(size, _Alignof(max_align_t) - 1, &aligned))
         return NULL;
-    aligned &= ~(sizeof(max_align_t) - 1);
+    aligned &= ~(_Alignof(max_align_t) - 1);
     struct br_arena_block *b = a->blocks;
     if (!b || b->size - b->used < aligned)
         b = block_new(a, aligned);

@@ -77,34 +77,46 @@ static size_t stamp(char *out, size_t size)
     return n < 0 ? 0 : (size_t)n;
 }
 
+/* Puts the line together; false when it did not fit. */
+static bool make_line(struct br_str *s, const char *when, const char *level, const char *name,
+                      const char *text, size_t len)
+{
+    br_str_clear(s);
+    if (sink.json) {
+        br_str_printf(s, "{\"ts\":\"%s\",\"level\":\"%s\"", when, level);
+        if (name[0]) {
+            br_str_puts(s, ",\"component\":");
+            br_str_json(s, name, strlen(name));
+        }
+        br_str_puts(s, ",\"msg\":");
+        br_str_json(s, text, len);
+        br_str_puts(s, "}\n");
+    } else {
+        br_str_printf(s, "%s\t%s\t%s%s", when, level, name, name[0] ? "\t" : "");
+        br_str_add(s, text, len);
+        br_str_putc(s, '\n');
+    }
+    return !s->failed;
+}
+
 void br_log_write(const struct br_log *log, enum br_log_level level, const char *fmt, ...)
 {
-    char text[LINE_MAX_BYTES - 512], when[64], line[LINE_MAX_BYTES * 2];
+    char text[LINE_MAX_BYTES], when[64], line[LINE_MAX_BYTES + 1];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     stamp(when, sizeof when);
     const char *name = log && log->name ? log->name : "";
-    struct br_str s = {.max = sizeof line - 1, .data = line, .cap = sizeof line, .fixed = true};
-    line[0] = '\0';
-    if (sink.json) {
-        br_str_printf(&s, "{\"ts\":\"%s\",\"level\":\"%s\"", when, level_names[level]);
-        if (name[0]) {
-            br_str_puts(&s, ",\"component\":");
-            br_str_json(&s, name, strlen(name));
-        }
-        br_str_puts(&s, ",\"msg\":");
-        br_str_json(&s, text, strlen(text));
-        br_str_puts(&s, "}\n");
-    } else {
-        /* One message is one line: what came from outside must not forge another. */
-        for (char *c = text; *c; c++)
-            if ((unsigned char)*c < 0x20)
-                *c = ' ';
-        br_str_printf(&s, "%s\t%s\t%s%s%s\n", when, level_names[level], name, name[0] ? "\t" : "",
-                      text);
-    }
+    struct br_str s = {.data = line, .cap = sizeof line, .fixed = true};
+    /* One message is one line: what came from outside must not forge another. */
+    for (char *c = text; *c && !sink.json; c++)
+        if ((unsigned char)*c < 0x20)
+            *c = ' ';
+    /* Escapes may need six bytes for one: the end of the text goes, never the end of the line. */
+    size_t len = strlen(text);
+    while (!make_line(&s, when, level_names[level], name, text, len) && len > 0)
+        len = len * 3 / 4;
     ssize_t ignored = write(sink.fd, line, s.len);
     (void)ignored;
 }

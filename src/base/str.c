@@ -29,6 +29,8 @@ void br_str_clear(struct br_str *s)
 static size_t room(struct br_str *s, size_t len)
 {
     size_t max = s->max ? s->max : STR_MAX;
+    if (s->fixed && max > s->cap - 1)
+        max = s->cap - 1;
     if (len > max - s->len) {
         s->failed = true;
         return s->fixed ? max - s->len : 0;

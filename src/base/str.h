@@ -14,7 +14,7 @@ struct br_str {
     char *data; /* NULL while nothing was appended, unless `fixed` */
     size_t len, cap;
     size_t max;  /* bytes without the terminator; 0: 64 MiB */
-    bool fixed;  /* `data` is the caller's and `cap` bytes large; never grows, cuts instead */
+    bool fixed;  /* `data` is the caller's and `cap` (at least 1) bytes large; cuts, never grows */
     bool failed; /* something did not fit, or there was no memory */
 };
 

@@ -14,6 +14,17 @@ static bool starts(const char **text, const char *prefix)
     return true;
 }
 
+/* A path as it goes into a request line: from a slash on, maybe with a query. */
+static bool path_ok(const char *path)
+{
+    if (*path && *path != '/')
+        return false;
+    for (; *path; path++)
+        if ((unsigned char)*path <= ' ' || *path == 0x7f || *path == '#')
+            return false;
+    return true;
+}
+
 /* Splits "host:port", "[v6]:port" or "host" with a default port. */
 static bool host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
@@ -34,6 +45,9 @@ static bool host_port(const char *text, size_t len, unsigned dflt, struct br_end
     size_t n = (size_t)(host_end - host);
     if (n == 0 || n >= sizeof ret->host)
         return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)host[i] <= ' ' || host[i] == 0x7f || host[i] == '@')
+            return false;
     ret->port = dflt;
     if (port) {
         char *stop = NULL;
@@ -58,7 +72,7 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
     struct br_endpoint e = {0};
     unsigned port = 0;
     if (starts(&p, "unix:")) {
-        if (starts(&p, "//") && *p != '/')
+        if (starts(&p, "//") && *p && *p != '/')
             p--;
         e.unix_socket = true;
         if (!*p || strlen(p) >= 108)
@@ -81,7 +95,7 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
                           "\"%s\" must be a URL that starts with http:// or https://", text);
     }
     size_t len = strcspn(p, "/?#");
-    if (!host_port(p, len, port, &e))
+    if (!host_port(p, len, port, &e) || !path_ok(p + len))
         return br_err_set(err, BR_EINVAL,
                           grpc ? "\"%s\" must be host:port or http(s)://host:port, with a port "
                                  "from 1 to 65535"

@@ -102,7 +102,11 @@ static int by_name(const void *a, const void *b)
 
 static void print_value(double v, struct br_str *out)
 {
-    if (v == floor(v) && fabs(v) < 9007199254740992.0)
+    if (isnan(v))
+        br_str_puts(out, " NaN\n");
+    else if (isinf(v))
+        br_str_puts(out, v > 0 ? " +Inf\n" : " -Inf\n");
+    else if (v == floor(v) && fabs(v) < 9007199254740992.0)
         br_str_printf(out, " %.0f\n", v);
     else
         br_str_printf(out, " %.17g\n", v);
@@ -143,6 +147,9 @@ void br_ledger_init(struct br_ledger *l, struct br_metrics *m)
         l->sent[s] = br_metric(m, BR_COUNTER, "braid_ledger_sent", text);
         l->rejected[s] = br_metric(m, BR_COUNTER, "braid_ledger_rejected", text);
         l->held[s] = br_metric(m, BR_GAUGE, "braid_ledger_held", text);
+        br_label(&labels, "reason", "other");
+        l->dropped_other[s] =
+            br_metric(m, BR_COUNTER, "braid_ledger_dropped", labels.data ? labels.data : "");
         br_str_release(&labels);
     }
 }
@@ -152,6 +159,11 @@ void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *r
     struct br_str labels = {.max = 256};
     br_label(&labels, "signal", br_signal_name(signal));
     br_label(&labels, "reason", reason);
-    *br_metric(l->metrics, BR_COUNTER, "braid_ledger_dropped", labels.data ? labels.data : "") += n;
+    double *dropped = &l->metrics->lost;
+    if (!labels.failed)
+        dropped = br_metric(l->metrics, BR_COUNTER, "braid_ledger_dropped", labels.data);
+    if (dropped == &l->metrics->lost)
+        dropped = l->dropped_other[signal];
+    *dropped += n;
     br_str_release(&labels);
 }

@@ -17,7 +17,7 @@ struct br_metrics;
 
 enum br_metric_type { BR_COUNTER, BR_GAUGE };
 
-#define BR_METRICS_MAX 8192 /* per worker; past it everything new counts into one `overflow` metric */
+#define BR_METRICS_MAX 8192 /* per worker */
 
 struct br_metrics *br_metrics_new(void);
 void br_metrics_free(struct br_metrics *m);
@@ -42,6 +42,7 @@ void br_metrics_print(const struct br_metrics *m, struct br_str *out);
  * held, at every moment between two calls into the core. */
 struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
+    double *dropped_other[BR_SIGNALS]; /* of reasons that there was no memory for */
     struct br_metrics *metrics; /* dropped{reason} is made here when it first happens */
 };
 

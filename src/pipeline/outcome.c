@@ -56,6 +56,8 @@ struct br_outcome br_outcome_reject(enum br_status status, const char *fmt, ...)
 void br_outcome_fold(struct br_outcome *into, const struct br_outcome *child)
 {
     uint32_t rejected = into->n_rejected + child->n_rejected;
+    if (rejected < into->n_rejected)
+        rejected = UINT32_MAX;
     uint32_t delay_ms = into->delay_ms > child->delay_ms ? into->delay_ms : child->delay_ms;
     if (child->verdict > into->verdict || (!into->text[0] && child->verdict == into->verdict))
         *into = *child;

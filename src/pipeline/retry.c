@@ -64,29 +64,35 @@ static void again(struct attempt *a, const struct br_outcome *o)
 
 static int take_piece(struct br_item *piece, void *arg)
 {
-    struct attempt *a = arg;
-    br_item_adopt(a->item, piece);
-    br_consume(&a->retry->input, piece);
+    struct br_list *pieces = arg;
+    br_list_append(pieces, &piece->link);
     return 0;
 }
 
 /* The peer takes no request of this size: two halves may do. */
-static void halve(struct attempt *a, const struct br_outcome *o)
+static void halve(struct attempt *a)
 {
     struct br_item *item = a->item;
+    struct br_retry *r = a->retry;
     uint32_t half = (item->n_items + 1) / 2;
-    int rc = item->signal == BR_TRACES ? br_traces_split(item, half, 0, take_piece, a)
-                                       : br_profiles_split(item, half, 0, take_piece, a);
+    struct br_list pieces, *l;
+    br_list_init(&pieces);
+    int rc = item->signal == BR_TRACES ? br_traces_split(item, half, 0, take_piece, &pieces)
+                                       : br_profiles_split(item, half, 0, take_piece, &pieces);
     if (rc) {
-        struct br_outcome failed = *o;
-        if (item->n_children == 0) {
-            end(a, &failed);
-            return;
-        }
-        br_outcome_fold(&item->outcome, &failed);
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
+        while ((l = br_list_shift(&pieces)))
+            br_item_free(br_container_of(l, struct br_item, link));
+        again(a, &o);
+        return;
     }
     br_list_remove(&a->link);
     br_free(a);
+    while ((l = br_list_shift(&pieces))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        br_item_adopt(item, piece);
+        br_consume(&r->input, piece);
+    }
     br_item_release_parent(item);
 }
 
@@ -98,7 +104,7 @@ static void on_attempt(struct br_item *child, void *arg)
         again(a, o);
     else if (o->verdict == BR_REJECT && o->status == BR_STATUS_RESOURCE_EXHAUSTED &&
              a->item->n_items > 1 && !a->retry->closing)
-        halve(a, o);
+        halve(a);
     else
         end(a, o);
 }

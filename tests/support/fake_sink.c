@@ -28,6 +28,37 @@ uint64_t fake_random(uint64_t *seed)
     return x ^ x >> 31;
 }
 
+struct br_node fake_node(struct br_host *h)
+{
+    static const struct br_component component = {.name = "test", .kind = BR_EXPORTER};
+    return (struct br_node){.component = &component,
+                            .id = "test",
+                            .host = h,
+                            .log.name = "test",
+                            .in_pipeline = {true, true}};
+}
+
+static void on_tally(struct br_item *item, void *arg)
+{
+    struct fake_tally *t = arg;
+    t->n++;
+    t->n_done += item->outcome.verdict == BR_DONE;
+    t->n_retry += item->outcome.verdict == BR_RETRY;
+    t->n_reject += item->outcome.verdict == BR_REJECT;
+    t->last = item->outcome;
+}
+
+struct br_item *fake_tally_item(struct fake_tally *t, struct br_host *h, enum br_signal signal,
+                                uint64_t first, uint32_t n)
+{
+    struct br_item *item = items_new(h, signal, first, n);
+    if (item) {
+        item->done = on_tally;
+        item->done_arg = t;
+    }
+    return item;
+}
+
 /* The bytes of an item, in the C library's memory. */
 static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
 {

@@ -53,5 +53,19 @@ size_t fake_sink_once(const struct fake_sink *s, enum br_signal signal, uint64_t
 /* How many were delivered more than once. */
 size_t fake_sink_twice(const struct fake_sink *s, enum br_signal signal);
 
+/* A node for what is made for one (queues, batchers), without a component of its own: an exporter `test`
+ * in pipelines of both signals. */
+struct br_node fake_node(struct br_host *h);
+
+/* Counts the outcomes of items that it is the callback of: fake_tally_item(...), then look. */
+struct fake_tally {
+    unsigned n, n_done, n_retry, n_reject;
+    struct br_outcome last;
+};
+
+/* An item of items.h that tells the tally, or NULL without memory. */
+struct br_item *fake_tally_item(struct fake_tally *t, struct br_host *h, enum br_signal signal,
+                                uint64_t first, uint32_t n);
+
 /* A number from a seed (splitmix64), for tests that say their seed when they fail. */
 uint64_t fake_random(uint64_t *seed);

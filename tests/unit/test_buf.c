@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the two above */
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+static int setup(void **state)
+{
+    *state = br_pool_new(1u << 20);
+    return *state ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    assert_int_equal(br_pool_live(*state), 0);
+    br_pool_free(*state);
+    return 0;
+}
+
+static void buffers_have_the_room_that_was_asked_for(void **state)
+{
+    for (size_t cap = 0; cap < 5000; cap++) {
+        struct br_buf *b = br_buf_new(*state, cap);
+        assert_true(b->cap >= cap);
+        assert_int_equal(b->len, 0);
+        assert_int_equal(b->refs, 1);
+        if (cap > 256) /* four classes to a power of two */
+            assert_true(b->cap <= cap + cap / 4);
+        memset(b->data, 0xaa, b->cap + BR_BUF_SLACK);
+        assert_int_equal(br_pool_live(*state), b->cap);
+        br_buf_unref(b);
+    }
+    for (unsigned log2 = 8; log2 <= 28; log2++) {
+        for (int d = -1; d <= 1; d++) {
+            size_t cap = ((size_t)1 << log2) + (size_t)d;
+            struct br_buf *b = br_buf_new(*state, cap);
+            if (cap > BR_BUF_MAX) {
+                assert_null(b);
+                continue;
+            }
+            assert_true(b->cap >= cap && b->cap <= cap + cap / 4 + 1);
+            b->data[b->cap - 1] = 1;
+            br_buf_unref(b);
+        }
+    }
+    assert_null(br_buf_new(*state, SIZE_MAX));
+}
+
+static void buffers_live_as_long_as_their_references(void **state)
+{
+    struct br_buf *b = br_buf_new(*state, 100);
+    assert_ptr_equal(br_buf_ref(b), b);
+    assert_null(br_buf_unref(b));
+    assert_true(br_pool_live(*state) > 0);
+    assert_null(br_buf_unref(b));
+    assert_int_equal(br_pool_live(*state), 0);
+    assert_null(br_buf_unref(NULL));
+}
+
+static size_t n_alive;
+
+static void *counting_alloc(size_t size)
+{
+    n_alive++;
+    return malloc(size);
+}
+
+static void counting_free(void *p)
+{
+    n_alive--;
+    free(p);
+}
+
+static const struct br_mem_hooks counting = {counting_alloc, realloc, counting_free};
+
+static void a_pool_keeps_no_more_than_it_may(void **state)
+{
+    (void)state;
+    br_mem_set_hooks(&counting);
+    n_alive = 0;
+    struct br_pool *pool = br_pool_new(3 * 1024);
+    struct br_buf *v[8];
+    for (int i = 0; i < 8; i++)
+        v[i] = br_buf_new(pool, 1024);
+    assert_int_equal(n_alive, 9);
+    for (int i = 0; i < 8; i++)
+        br_buf_unref(v[i]);
+    assert_int_equal(n_alive, 1 + 3); /* three idle buffers of 1,024 */
+    for (int i = 0; i < 3; i++)
+        v[i] = br_buf_new(pool, 1000);
+    assert_int_equal(n_alive, 1 + 3); /* taken from there */
+    for (int i = 0; i < 3; i++)
+        br_buf_unref(v[i]);
+    br_pool_trim(pool);
+    assert_int_equal(n_alive, 1);
+    br_pool_free(pool);
+    br_pool_free(NULL);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(n_alive, 0);
+}
+
+static void a_recycled_buffer_is_as_good_as_new(void **state)
+{
+    struct br_buf *b = br_buf_new(*state, 500);
+    assert_int_equal(br_buf_append(&b, "abc", 3, 500), 0);
+    br_buf_unref(b);
+    b = br_buf_new(*state, 500);
+    assert_int_equal(b->len, 0);
+    assert_int_equal(b->refs, 1);
+    br_buf_unref(b);
+}
+
+static void appending_grows_up_to_the_maximum(void **state)
+{
+    struct br_buf *b = br_buf_new(*state, 1);
+    for (int i = 0; i < 1000; i++) {
+        char c = (char)i;
+        assert_int_equal(br_buf_append(&b, &c, 1, 1000), 0);
+    }
+    assert_int_equal(br_buf_append(&b, "x", 1, 1000), BR_EFULL);
+    assert_int_equal(br_buf_append(&b, NULL, 0, 1000), 0);
+    assert_int_equal(b->len, 1000);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal((char)b->data[i], (char)i);
+    assert_int_equal(br_pool_live(*state), b->cap); /* the smaller ones were given back */
+    br_buf_unref(b);
+}
+
+static void *no_alloc(size_t size)
+{
+    (void)size;
+    return NULL;
+}
+
+static const struct br_mem_hooks nothing = {no_alloc, realloc, free};
+
+static void a_buffer_that_cannot_grow_is_as_it_was(void **state)
+{
+    struct br_buf *b = br_buf_new(*state, 256), *before = b;
+    memset(b->data, 'x', 256);
+    b->len = 256;
+    br_mem_set_hooks(&nothing);
+    int append = br_buf_append(&b, "y", 1, 10000), reserve = br_buf_reserve(&b, 10000);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(append, BR_ENOMEM);
+    assert_int_equal(reserve, BR_ENOMEM);
+    assert_ptr_equal(b, before);
+    assert_int_equal(b->len, 256);
+    assert_int_equal(br_buf_reserve(&b, BR_BUF_MAX + 1ul), BR_ENOMEM);
+    br_buf_unref(b);
+}
+
+/* --- Ropes ------------------------------------------------------------------------------------ */
+
+static struct br_buf *text_buf(struct br_pool *pool, const char *text)
+{
+    struct br_buf *b = br_buf_new(pool, strlen(text));
+    memcpy(b->data, text, strlen(text));
+    b->len = (uint32_t)strlen(text);
+    return b;
+}
+
+static void assert_rope(const struct br_rope *r, const char *want)
+{
+    char text[256];
+    size_t n = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        assert_true(r->v[i].len > 0);
+        memcpy(text + n, r->v[i].data, r->v[i].len);
+        n += r->v[i].len;
+    }
+    text[n] = '\0';
+    assert_int_equal(n, r->len);
+    assert_string_equal(text, want);
+}
+
+static void neighbours_are_joined(void **state)
+{
+    struct br_rope r = {0};
+    struct br_buf *a = text_buf(*state, "abcdef"), *b = text_buf(*state, "123");
+    assert_int_equal(br_rope_add(&r, a, a->data, 2), 0);
+    assert_int_equal(br_rope_add(&r, a, a->data + 2, 2), 0);
+    assert_int_equal(br_rope_add(&r, a, a->data + 2, 0), 0);
+    assert_int_equal(r.n, 1);
+    assert_int_equal(a->refs, 2);
+    assert_int_equal(br_rope_add(&r, a, a->data + 5, 1), 0); /* a gap */
+    assert_int_equal(r.n, 2);
+    assert_int_equal(br_rope_add(&r, b, b->data, 3), 0);
+    assert_int_equal(br_rope_add(&r, NULL, "!", 1), 0);
+    assert_int_equal(r.n, 4);
+    assert_rope(&r, "abcdf123!");
+    br_buf_unref(a);
+    br_buf_unref(b);
+    assert_rope(&r, "abcdf123!");
+    br_rope_release(&r);
+    assert_int_equal(r.n, 0);
+    br_rope_release(&r);
+}
+
+static void dropping_gives_bytes_and_buffers_back(void **state)
+{
+    for (size_t first = 0; first <= 10; first++) {
+        for (size_t second = 0; second <= 10; second++) {
+            struct br_rope r = {0};
+            struct br_buf *a = text_buf(*state, "abcd"), *b = text_buf(*state, "efg");
+            br_rope_add(&r, a, a->data, 4);
+            br_rope_add(&r, b, b->data, 3);
+            br_rope_add(&r, NULL, "h", 1);
+            br_buf_unref(a);
+            br_buf_unref(b);
+            br_rope_drop(&r, first);
+            br_rope_drop(&r, second);
+            size_t gone = (first < 8 ? first : 8);
+            gone += second < 8 - gone ? second : 8 - gone;
+            assert_rope(&r, &"abcdefgh"[gone]);
+            br_rope_add(&r, NULL, "i", 1);
+            assert_int_equal(r.len, 9 - gone);
+            br_rope_release(&r);
+        }
+    }
+}
+
+static void ropes_are_appended_to_ropes(void **state)
+{
+    struct br_rope r = {0}, s = {0};
+    struct br_buf *a = text_buf(*state, "abc");
+    br_rope_add(&r, NULL, "x", 1);
+    br_rope_add(&s, a, a->data, 3);
+    br_rope_add(&s, NULL, "y", 1);
+    br_buf_unref(a);
+    assert_int_equal(br_rope_cat(&r, &s), 0);
+    assert_rope(&r, "xabcy");
+    assert_rope(&s, "abcy");
+    br_rope_release(&s);
+    assert_rope(&r, "xabcy");
+    br_rope_release(&r);
+}
+
+static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
+{
+    struct br_rope r = {0};
+    const uint8_t *data;
+    struct br_buf *a = text_buf(*state, "abc");
+    br_rope_add(&r, a, a->data + 1, 2);
+    struct br_buf *flat = br_rope_flat(&r, *state, &data);
+    assert_ptr_equal(flat, a);
+    assert_ptr_equal(data, a->data + 1);
+    br_buf_unref(flat);
+    br_rope_add(&r, NULL, "z", 1);
+    flat = br_rope_flat(&r, *state, &data);
+    assert_ptr_not_equal(flat, a);
+    assert_memory_equal(data, "bcz", 3);
+    br_buf_unref(flat);
+    br_rope_release(&r);
+    flat = br_rope_flat(&r, *state, &data); /* empty */
+    assert_non_null(flat);
+    br_buf_unref(flat);
+    br_buf_unref(a);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(buffers_have_the_room_that_was_asked_for),
+        TEST(buffers_live_as_long_as_their_references),
+        TEST(a_pool_keeps_no_more_than_it_may),
+        TEST(a_recycled_buffer_is_as_good_as_new),
+        TEST(appending_grows_up_to_the_maximum),
+        TEST(a_buffer_that_cannot_grow_is_as_it_was),
+        TEST(neighbours_are_joined),
+        TEST(dropping_gives_bytes_and_buffers_back),
+        TEST(ropes_are_appended_to_ropes),
+        TEST(a_flat_rope_is_its_own_buffer_where_it_can_be),
+    };
+    return cmocka_run_group_tests_name("buf", tests, NULL, NULL);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the two above */
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static void *refuse_alloc(size_t size)
+{
+    (void)size;
+    return NULL;
+}
+
+static void *refuse_resize(void *p, size_t size)
+{
+    (void)p;
+    (void)size;
+    return NULL;
+}
+
+static const struct br_mem_hooks refuse = {refuse_alloc, refuse_resize, free};
+
+static void sizes_of_zero_give_unique_pointers(void **state)
+{
+    (void)state;
+    void *a = br_malloc(0), *b = br_calloc(0, 8), *c = br_realloc(NULL, 0);
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_non_null(c);
+    assert_true(a != b && b != c && a != c);
+    br_free(a);
+    br_free(b);
+    br_free(c);
+    br_free(NULL);
+}
+
+static void calloc_clears_and_refuses_overflow(void **state)
+{
+    (void)state;
+    unsigned char *p = br_calloc(3, 5);
+    for (int i = 0; i < 15; i++)
+        assert_int_equal(p[i], 0);
+    br_free(p);
+    assert_null(br_calloc(SIZE_MAX / 2, 3));
+}
+
+static void copies_are_terminated(void **state)
+{
+    (void)state;
+    char *a = br_strdup("abc"), *b = br_strndup("abcdef", 2), *c = br_strndup(NULL, 0);
+    assert_string_equal(a, "abc");
+    assert_string_equal(b, "ab");
+    assert_string_equal(c, "");
+    br_free(a);
+    br_free(b);
+    br_free(c);
+}
+
+static void hooks_replace_the_allocator(void **state)
+{
+    (void)state;
+    br_mem_set_hooks(&refuse);
+    void *a = br_malloc(1), *b = br_calloc(1, 1), *c = br_realloc(NULL, 1), *d = br_strdup("x");
+    br_mem_set_hooks(NULL);
+    assert_null(a);
+    assert_null(b);
+    assert_null(c);
+    assert_null(d);
+}
+
+static void sums_and_products_say_when_they_overflow(void **state)
+{
+    (void)state;
+    size_t r = 7;
+    assert_true(br_size_add(SIZE_MAX - 1, 1, &r));
+    assert_true(r == SIZE_MAX);
+    r = 7;
+    assert_false(br_size_add(SIZE_MAX, 1, &r));
+    assert_true(r == 7);
+    assert_true(br_size_mul(1u << 20, 1u << 20, &r));
+    assert_true(r == (size_t)1 << 40);
+    r = 7;
+    assert_false(br_size_mul(SIZE_MAX / 2 + 1, 2, &r));
+    assert_true(r == 7);
+}
+
+static void arrays_grow_up_to_their_maximum(void **state)
+{
+    (void)state;
+    uint16_t *v = NULL;
+    uint32_t cap = 0;
+    for (uint32_t n = 1; n <= 1000; n++) {
+        assert_int_equal(br_grow(&v, &cap, n, sizeof *v, 1000), 0);
+        assert_in_range(cap, n, 1000);
+        v[n - 1] = (uint16_t)n;
+    }
+    uint16_t *before = v;
+    assert_int_equal(br_grow(&v, &cap, 1001, sizeof *v, 1000), BR_EFULL);
+    assert_int_equal(br_grow(&v, &cap, 5, sizeof *v, 1000), 0);
+    br_mem_set_hooks(&refuse);
+    int rc = br_grow(&v, &cap, 1001, sizeof *v, 5000);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(rc, BR_ENOMEM);
+    assert_ptr_equal(v, before);
+    assert_int_equal(cap, 1000);
+    for (uint32_t n = 1; n <= 1000; n++)
+        assert_int_equal(v[n - 1], n);
+    br_free(v);
+}
+
+static void arrays_grow_by_a_share_of_their_size(void **state)
+{
+    (void)state;
+    uint8_t *v = NULL;
+    uint32_t cap = 0, grown = 0, last = 0;
+    for (uint32_t n = 1; n <= 1u << 20; n++) {
+        assert_int_equal(br_grow(&v, &cap, n, 1, SIZE_MAX), 0);
+        grown += cap != last;
+        last = cap;
+    }
+    assert_true(grown < 64); /* by half at a time: log of 2^20 / 8 to the base 1.5 is 29 */
+    br_free(v);
+}
+
+static void sizes_of_arrays_do_not_overflow(void **state)
+{
+    (void)state;
+    uint8_t *v = NULL;
+    uint32_t cap = 0;
+    assert_int_equal(br_grow(&v, &cap, (size_t)UINT32_MAX + 1, 1, SIZE_MAX), BR_EFULL);
+    assert_int_equal(br_grow(&v, &cap, UINT32_MAX, SIZE_MAX / 2, SIZE_MAX), BR_ENOMEM);
+    assert_null(v);
+    assert_int_equal(cap, 0);
+}
+
+static void container_of_goes_back(void **state)
+{
+    (void)state;
+    struct thing {
+        int a;
+        char b;
+        double c;
+    } t;
+    assert_ptr_equal(br_container_of(&t.c, struct thing, c), &t);
+    assert_int_equal(BR_COUNT(((int[7]){0})), 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_of_zero_give_unique_pointers),
+        cmocka_unit_test(calloc_clears_and_refuses_overflow),
+        cmocka_unit_test(copies_are_terminated),
+        cmocka_unit_test(hooks_replace_the_allocator),
+        cmocka_unit_test(sums_and_products_say_when_they_overflow),
+        cmocka_unit_test(arrays_grow_up_to_their_maximum),
+        cmocka_unit_test(arrays_grow_by_a_share_of_their_size),
+        cmocka_unit_test(sizes_of_arrays_do_not_overflow),
+        cmocka_unit_test(container_of_goes_back),
+    };
+    return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the two above */
+#include <cmocka.h>
+
+
+
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+
+#define S 1000000000ull /* ns */
+
+struct bed {
+    struct fake_host *h;
+    struct fake_sink sink;
+    struct fake_tally tally;
+    struct br_node node;
+    struct br_retry_config config; /* the Collector's defaults, without jitter and limit */
+    struct br_retry *retry;
+};
+
+static int setup(void **state)
+{
+    struct bed *b = calloc(1, sizeof *b);
+    b->h = fake_host_new();
+    fake_sink_init(&b->sink, &b->h->host);
+    b->node = fake_node(&b->h->host);
+    b->config = (struct br_retry_config){.enabled = true,
+                                         .initial_interval = 5 * S,
+                                         .max_interval = 30 * S,
+                                         .multiplier = 1.5};
+    *state = b;
+    return 0;
+}
+
+static void make(struct bed *b)
+{
+    b->retry = br_retry_new(&b->node, &b->config, &b->sink.consumer);
+}
+
+static int teardown(void **state)
+{
+    struct bed *b = *state;
+    assert_true(!b->retry || br_retry_idle(b->retry));
+    br_retry_free(b->retry);
+    fake_sink_free(&b->sink);
+    fake_host_turn(b->h);
+    fake_host_check_ledger(b->h);
+    fake_host_free(b->h);
+    free(b);
+    return 0;
+}
+
+static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t n)
+{
+    br_consume(br_retry_input(b->retry),
+               fake_tally_item(&b->tally, &b->h->host, signal, first, n));
+}
+
+static void what_succeeds_is_sent_once(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    send(b, BR_TRACES, 0, 3);
+    assert_false(br_retry_idle(b->retry));
+    fake_host_advance(b->h, 100000);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->tally.n_done, 1);
+}
+
+static void what_is_rejected_is_sent_once(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_REJECT;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_advance(b->h, 100000);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->tally.n_reject, 1);
+    assert_string_equal(b->tally.last.text, "scripted: reject");
+}
+
+/* 5 s, then half as much again each time, up to 30 s. */
+static void delays_grow_up_to_their_maximum(void **state)
+{
+    struct bed *b = *state;
+    static const uint64_t delays[] = {5000, 7500, 11250, 16875, 25312, 30000, 30000, 30000};
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->h);
+    for (unsigned i = 0; i < BR_COUNT(delays); i++) {
+        fake_host_advance(b->h, delays[i] - 1);
+        assert_int_equal(b->sink.n_items, i + 1);
+        fake_host_advance(b->h, 1);
+        assert_int_equal(b->sink.n_items, i + 2);
+    }
+    b->sink.verdict = FAKE_DONE;
+    fake_host_advance(b->h, 30000);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.n, 1);
+}
+
+static void jitter_stays_within_its_share_and_uses_all_of_it(void **state)
+{
+    struct bed *b = *state;
+    enum { N = 400 };
+    uint64_t low = UINT64_MAX, high = 0, sum = 0;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    for (int i = 0; i < N; i++) {
+        b->sink.first_fail = 1;
+        uint64_t start = b->h->now_ms;
+        send(b, BR_TRACES, 0, 1);
+        fake_host_advance(b->h, 7500);
+        uint64_t delay = b->sink.last_ms - start;
+        assert_in_range(delay, 2500, 7500);
+        low = delay < low ? delay : low;
+        high = delay > high ? delay : high;
+        sum += delay;
+    }
+    assert_int_equal(b->tally.n_done, N);
+    assert_true(low < 2600 && high > 7400);
+    /* Uniform over 5,000: standard deviation of the mean 5000 / sqrt(12 * N) = 72; five of them. */
+    assert_in_range(sum / N, 5000 - 361, 5000 + 361);
+}
+
+static void the_servers_hint_wins(void **state)
+{
+    struct bed *b = *state;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    b->sink.first_fail = 2;
+    b->sink.delay_ms = 123;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->h, 122);
+    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 2);
+    b->sink.delay_ms = 90000; /* longer than max_interval, too */
+    b->sink.first_fail = 1;
+    fake_host_advance(b->h, 123 + 89999);
+    assert_int_equal(b->sink.n_items, 3);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 4);
+    assert_int_equal(b->tally.n_done, 1);
+}
+
+/* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would be
+ * after 300 s. */
+static void it_gives_up_before_the_time_is_over(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 300 * S;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_advance(b->h, 275936);
+    assert_int_equal(b->sink.n_items, 12);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 13);
+    assert_int_equal(b->tally.n_retry, 1);
+    assert_string_equal(b->tally.last.text, "scripted: retry");
+    fake_host_advance(b->h, 600000);
+    assert_int_equal(b->sink.n_items, 13);
+}
+
+static void disabled_it_passes_the_first_answer_on(void **state)
+{
+    struct bed *b = *state;
+    b->config.enabled = false;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    b->sink.delay_ms = 77;
+    send(b, BR_TRACES, 0, 3);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 1);
+    assert_int_equal(b->tally.last.delay_ms, 77);
+}
+
+static void items_wait_for_themselves(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.first_fail = 1;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->h, 1000);
+    send(b, BR_TRACES, 1, 1);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1); /* the second did not wait for the first */
+    fake_host_advance(b->h, 4000);
+    assert_int_equal(b->tally.n_done, 2);
+}
+
+/* --- Too large -------------------------------------------------------------------------------- */
+
+static void what_is_too_large_is_halved_until_it_fits(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        uint64_t first = 0;
+        for (uint32_t limit = 1; limit <= 5; limit++) {
+            for (uint32_t n = 1; n <= 17; n++) {
+                struct fake_tally before = b->tally;
+                b->sink.limit = limit;
+                send(b, (enum br_signal)s, first, n);
+                fake_host_turn(b->h);
+                assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, first, n), n);
+                assert_int_equal(b->tally.n, before.n + 1);
+                assert_int_equal(b->tally.n_done, before.n_done + 1);
+                first += n;
+            }
+        }
+        assert_int_equal(fake_sink_twice(&b->sink, (enum br_signal)s), 0);
+    }
+}
+
+static void a_single_item_that_is_too_large_is_rejected_alone(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 0;
+    send(b, BR_TRACES, 0, 8);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 1 + 2 + 4 + 8);
+    assert_int_equal(b->tally.n_reject, 1);
+    assert_int_equal(b->tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 8);
+}
+
+/* Halves are retried on their own, and nothing that was delivered is sent again. */
+static void halves_are_retried_on_their_own(void **state)
+{
+    struct bed *b = *state;
+    b->config.randomization_factor = 0.5;
+    make(b);
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        for (int s = 0; s < BR_SIGNALS; s++) {
+            uint64_t first = seed * 100;
+            b->sink.verdict = FAKE_TOO_LARGE;
+            b->sink.limit = 4;
+            send(b, (enum br_signal)s, first, 30);
+            b->sink.first_fail = (unsigned)(seed % 7); /* of the halves too */
+            fake_host_advance(b->h, 200000);
+            assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, first, 30), 30);
+        }
+    }
+    assert_int_equal(b->tally.n_done, 100);
+    assert_int_equal(fake_sink_twice(&b->sink, BR_TRACES), 0);
+    assert_int_equal(fake_sink_twice(&b->sink, BR_PROFILES), 0);
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
+static void freed_while_waiting_it_tells_the_senders(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    for (int i = 0; i < 5; i++)
+        send(b, BR_TRACES, 0, 2);
+    fake_host_advance(b->h, 1000);
+    br_retry_free(b->retry);
+    b->retry = NULL;
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 5);
+    br_retry_free(NULL);
+}
+
+static void scenario(void *arg)
+{
+    const enum br_signal signal = *(const enum br_signal *)arg;
+    struct bed *b;
+    setup((void **)&b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 2;
+    b->sink.first_fail = 1;
+    fault_start();
+    make(b);
+    struct br_item *item =
+        b->retry ? fake_tally_item(&b->tally, &b->h->host, signal, 0, 6) : NULL;
+    if (item) {
+        br_consume(br_retry_input(b->retry), item);
+        fake_host_advance(b->h, 3000);
+        fake_host_advance(b->h, 120000);
+    }
+    fault_stop();
+    fake_host_advance(b->h, 120000); /* memory is back */
+    if (item) {
+        assert_int_equal(b->tally.n, 1);
+        size_t once = fake_sink_once(&b->sink, signal, 0, 6);
+        assert_int_equal(fake_sink_twice(&b->sink, signal), 0);
+        if (b->tally.n_done)
+            assert_int_equal(once, 6);
+        assert_true(b->tally.n_done || fault_failed());
+        assert_int_equal(b->tally.n_reject, 0); /* memory comes back: never is too strong a word */
+        assert_true(*b->h->host.ledger.sent[signal] == (double)once);
+    }
+    teardown((void **)&b);
+}
+
+static void without_memory_nothing_is_lost_or_sent_twice(void **state)
+{
+    (void)state;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++)
+        fault_each("retry", scenario, &s);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_succeeds_is_sent_once),
+        TEST(what_is_rejected_is_sent_once),
+        TEST(delays_grow_up_to_their_maximum),
+        TEST(jitter_stays_within_its_share_and_uses_all_of_it),
+        TEST(the_servers_hint_wins),
+        TEST(it_gives_up_before_the_time_is_over),
+        TEST(disabled_it_passes_the_first_answer_on),
+        TEST(items_wait_for_themselves),
+        TEST(what_is_too_large_is_halved_until_it_fits),
+        TEST(a_single_item_that_is_too_large_is_rejected_alone),
+        TEST(halves_are_retried_on_their_own),
+        TEST(freed_while_waiting_it_tells_the_senders),
+        cmocka_unit_test(without_memory_nothing_is_lost_or_sent_twice),
+    };
+    return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
+}
