@@ -11,7 +11,7 @@ import urllib.request
 
 BINARY = os.environ.get(
     "BRAID", str(pathlib.Path(__file__).resolve().parents[2] / "build" / "braid"))
-DEADLINE_S = 60.0  # generous: the sanitizers' builds run on busy machines too
+DEADLINE_S = 30.0  # generous: the sanitizers' builds run on busy machines too
 
 
 def until(condition, what="the condition", deadline_s=DEADLINE_S):
@@ -53,6 +53,22 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
                     "pipelines": {signal: pipeline for signal in signals},
                     "telemetry": {"metrics": {"readers": [reader]}}, **service},
     }
+
+
+def check_closed(account):
+    """received is the sum of what became of it."""
+    assert account["received"] == sum(account.values()) - account["received"], account
+    return account
+
+
+def last_words(line):
+    """(signal, account) of a line that says at the end what became of everything, or None."""
+    found = re.search(r"\t(\w+): (\d+) (?:spans|samples) received, (.*)$", line)
+    if not found:
+        return None
+    signal, received, rest = found.groups()
+    account = {entry: int(number) for number, entry in re.findall(r"(\d+) (\w+)", rest)}
+    return signal, check_closed({"received": int(received), **account})
 
 
 class Braid:
@@ -108,18 +124,18 @@ class Braid:
         return metrics
 
     def ledger(self, signal):
-        """What became of the items of a signal, after checking that the account closes."""
+        """What became of the items of a signal, by the metrics; the account must close."""
         metrics, label = self.metrics(), f'signal="{signal}"'
         account = {
             entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
                        if label in labels)
             for entry in ("received", "sent", "rejected", "dropped", "held")
         }
-        assert account["received"] == sum(account.values()) - account["received"], account
-        return account
+        return check_closed(account)
 
     def stop(self):
-        """SIGTERM; the exit code must be 0. Returns the last line of the log."""
+        """SIGTERM; the exit code must be 0. Returns what the last lines of the log say became of
+        the items of each signal: {signal: {"received": n, ...}}."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -128,7 +144,7 @@ class Braid:
             self.kill()
             raise AssertionError(f"did not stop after SIGTERM:\n{self.log()}") from None
         assert code == 0, f"exit code {code}:\n{self.log()}"
-        return self.log().splitlines()[-1]
+        return dict(filter(None, map(last_words, self.log().splitlines()[-2:])))
 
     def kill(self):
         self.killed = True
