@@ -283,26 +283,33 @@ static void make_metrics(struct join *j)
     j->table_age = br_node_metric(n, BR_GAUGE, "braid_join_table_oldest_seconds", NULL, NULL);
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static bool make_parts(struct join *j)
 {
-    struct join *j = node->state;
+    struct br_node *node = j->node;
     char name[600];
-    j->node = node;
-    j->config = node->config;
-    make_metrics(j);
     (void)snprintf(name, sizeof name, "join table of %s", node->id);
     j->table = br_shared_get(node->host, name, make_table, j->config);
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&j->held[s]);
         j->output[s].consume = output;
         j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
-        if (!j->keepers[s])
-            return br_err_set(err, BR_ENOMEM, "out of memory");
     }
-    if (!j->table)
-        return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
-                          (long long)j->config->max_bytes);
-    return 0;
+    return j->table && j->keepers[0] && j->keepers[1];
+}
+
+static void destroy(struct br_node *node);
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct join *j = node->state;
+    j->node = node;
+    j->config = node->config;
+    make_metrics(j);
+    if (make_parts(j))
+        return 0;
+    destroy(node);
+    return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
+                      (long long)j->config->max_bytes);
 }
 
 static int start(struct br_node *node, struct br_err *err)
