@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "exporters/debug/output.h"
 #include "otlp/print.h"
-#include "pipeline/component.h"
+#include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 
 #define TEXT_MAX (1u << 20) /* of one item; what is over it is cut */
@@ -26,6 +26,7 @@ struct state {
     struct br_str text;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
+    struct br_exporter_counts counts;
 };
 
 static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
@@ -66,6 +67,7 @@ static int create(struct br_node *node, struct br_err *err)
     struct state *s = node->state;
     const struct config *c = node->config;
     s->text.max = TEXT_MAX;
+    br_exporter_counts_init(&s->counts, node);
     s->outputs = br_calloc(c->output_paths.n, sizeof(struct debug_output *));
     return s->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
@@ -165,6 +167,7 @@ static void consume(struct br_node *node, struct br_item *item)
         if (s->text.data)
             write_all(node);
     }
+    *s->counts.sent[item->signal] += item->n_items;
     br_item_done(item);
 }
 

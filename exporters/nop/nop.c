@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nop exporter: everything is delivered, to nowhere. */
-#include "pipeline/component.h"
+#include "pipeline/exporter.h"
 
 struct config {
     char nothing;
@@ -8,9 +8,17 @@ struct config {
 
 static const struct br_option options[] = {BR_OPT_END};
 
+static int create(struct br_node *node, struct br_err *err)
+{
+    (void)err;
+    br_exporter_counts_init(node->state, node);
+    return 0;
+}
+
 static void consume(struct br_node *node, struct br_item *item)
 {
-    (void)node;
+    struct br_exporter_counts *counts = node->state;
+    *counts->sent[item->signal] += item->n_items;
     br_item_done(item);
 }
 
@@ -23,6 +31,7 @@ const struct br_component br_nop_exporter = {
     .help = "takes everything, sends nothing",
     .options = options,
     .config_size = sizeof(struct config),
-    .state_size = 1,
+    .state_size = sizeof(struct br_exporter_counts),
+    .create = create,
     .consume = consume,
 };

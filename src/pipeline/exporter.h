@@ -84,6 +84,16 @@ void br_queue_close(struct br_queue *q); /* sends and takes nothing any more */
 void br_queue_drop(struct br_queue *q);  /* drops what is still held, for "shutdown" */
 void br_queue_free(struct br_queue *q);
 
+/* --- Counting -------------------------------------------------------------------------------- */
+
+/* otelcol_exporter_sent_* and otelcol_exporter_send_failed_*: counted by the queue, and by exporters that
+ * have none. */
+struct br_exporter_counts {
+    double *sent[BR_SIGNALS], *failed[BR_SIGNALS];
+};
+
+void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node);
+
 /* --- Fan-out --------------------------------------------------------------------------------- */
 
 /* A consumer that shares each item among `n` others (borrowed; the array is copied). NULL: no memory. */

@@ -25,7 +25,8 @@ struct br_queue {
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     struct br_log_limit log_limit;
-    double *sent[BR_SIGNALS], *failed[BR_SIGNALS], *refused[BR_SIGNALS];
+    struct br_exporter_counts counts;
+    double *refused[BR_SIGNALS];
     double *size_metric, *flight_metric;
 };
 
@@ -94,10 +95,10 @@ static void count_result(struct br_queue *q, const struct br_item *child)
     enum br_signal s = child->signal;
     if (o->verdict == BR_DONE) {
         uint32_t lost = o->n_rejected < child->n_items ? o->n_rejected : child->n_items;
-        *q->sent[s] += child->n_items - lost;
-        *q->failed[s] += lost;
+        *q->counts.sent[s] += child->n_items - lost;
+        *q->counts.failed[s] += lost;
     } else {
-        *q->failed[s] += child->n_items;
+        *q->counts.failed[s] += child->n_items;
     }
 }
 
@@ -240,15 +241,24 @@ static bool make_batchers(struct br_queue *q)
     return true;
 }
 
-static void make_metrics(struct br_queue *q)
+void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node)
 {
     static const char *const names[BR_SIGNALS] = {"spans", "profile_samples"};
     for (int s = 0; s < BR_SIGNALS; s++) {
         char name[96];
         (void)snprintf(name, sizeof name, "otelcol_exporter_sent_%s", names[s]);
-        q->sent[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+        c->sent[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
         (void)snprintf(name, sizeof name, "otelcol_exporter_send_failed_%s", names[s]);
-        q->failed[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
+        c->failed[s] = br_node_metric(node, BR_COUNTER, name, NULL, NULL);
+    }
+}
+
+static void make_metrics(struct br_queue *q)
+{
+    static const char *const names[BR_SIGNALS] = {"spans", "profile_samples"};
+    br_exporter_counts_init(&q->counts, q->node);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        char name[96];
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         q->refused[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
     }

@@ -2,8 +2,9 @@
 #include "pipeline/component.h"
 
 extern const struct br_component br_batch_processor;
-extern const struct br_component br_join_processor;
 extern const struct br_component br_debug_exporter;
+extern const struct br_component br_file_exporter;
+extern const struct br_component br_join_processor;
 extern const struct br_component br_memory_limiter_processor;
 extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
@@ -18,6 +19,7 @@ const struct br_component *const br_components[] = {
     &br_memory_limiter_processor,
     &br_resource_processor,
     &br_debug_exporter,
+    &br_file_exporter,
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,

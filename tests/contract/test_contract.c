@@ -37,6 +37,7 @@ static const struct {
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
+    {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
 };

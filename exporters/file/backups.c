@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exporters/file/backups.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define BACKUPS_MAX 100000 /* that are looked at */
+#define STAMP "dddd-dd-ddTdd-dd-dd.ddd"
+#define STAMP_LEN (sizeof STAMP - 1)
+#define DAY_MS (86400 * 1000ll)
+
+/* A path taken apart: folder/, name, .ext. */
+struct parts {
+    const char *path, *name, *ext;
+};
+
+static struct parts take_apart(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    return (struct parts){path, name, dot ? dot : name + strlen(name)};
+}
+
+bool file_backup_name(const char *path, uint64_t unix_ns, bool local_time, char out[PATH_MAX])
+{
+    struct parts p = take_apart(path);
+    time_t seconds = (time_t)(unix_ns / 1000000000);
+    struct tm tm;
+    char stamp[64];
+    if (!(local_time ? localtime_r(&seconds, &tm) : gmtime_r(&seconds, &tm)) ||
+        !strftime(stamp, sizeof stamp, "%Y-%m-%dT%H-%M-%S", &tm))
+        return false;
+    int n = snprintf(out, PATH_MAX, "%.*s-%s.%03u%s", (int)(p.ext - path), path, stamp,
+                     (unsigned)(unix_ns / 1000000 % 1000), p.ext);
+    return n > 0 && n < PATH_MAX;
+}
+
+static bool is_stamp(const char *text)
+{
+    for (size_t i = 0; i < STAMP_LEN; i++)
+        if (STAMP[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != STAMP[i])
+            return false;
+    return true;
+}
+
+/* The time in the name of a rotated file of ours, in ms; -1 when it is none. The Collector's newer
+ * releases add "-size" or another reason to the time. */
+static int64_t time_of(const struct parts *p, const char *name, bool local_time)
+{
+    size_t prefix = (size_t)(p->ext - p->name), ext = strlen(p->ext), len = strlen(name);
+    if (len < prefix + 1 + STAMP_LEN + ext || strncmp(name, p->name, prefix) != 0 ||
+        name[prefix] != '-' || strcmp(name + len - ext, p->ext) != 0)
+        return -1;
+    const char *stamp = name + prefix + 1, *rest = stamp + STAMP_LEN;
+    if (!is_stamp(stamp) || (rest != name + len - ext && *rest != '-'))
+        return -1;
+    struct tm tm = {.tm_isdst = -1};
+    if (!strptime(stamp, "%Y-%m-%dT%H-%M-%S", &tm))
+        return -1;
+    int64_t seconds = local_time ? mktime(&tm) : timegm(&tm);
+    return seconds < 0 ? -1 : seconds * 1000 + strtol(stamp + STAMP_LEN - 3, NULL, 10);
+}
+
+struct backup {
+    int64_t ms;
+    char *name;
+};
+
+struct backups {
+    struct backup *v;
+    uint32_t n, cap;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct backup *x = a, *y = b;
+    return x->ms == y->ms ? strcmp(y->name, x->name) : x->ms < y->ms ? 1 : -1;
+}
+
+static void list(const struct parts *p, bool local_time, struct backups *ret)
+{
+    char folder[PATH_MAX];
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(p->name - p->path), p->path);
+    DIR *d = opendir(folder[0] ? folder : ".");
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        int64_t ms = time_of(p, e->d_name, local_time);
+        if (ms < 0)
+            continue;
+        char *name = br_strdup(e->d_name);
+        if (!name || br_grow(&ret->v, &ret->cap, (size_t)ret->n + 1, sizeof *ret->v, BACKUPS_MAX)) {
+            br_free(name);
+            break;
+        }
+        ret->v[ret->n++] = (struct backup){ms, name};
+    }
+    if (d)
+        (void)closedir(d);
+}
+
+void file_backups_prune(const char *path, uint64_t unix_ns, bool local_time, int64_t max_backups,
+                        int64_t max_days)
+{
+    struct parts p = take_apart(path);
+    struct backups all = {0};
+    int64_t now = (int64_t)(unix_ns / 1000000);
+    if (!max_backups && !max_days)
+        return;
+    list(&p, local_time, &all);
+    if (all.n)
+        qsort(all.v, all.n, sizeof *all.v, newest_first);
+    for (uint32_t i = 0; i < all.n; i++) {
+        bool old = max_days && all.v[i].ms < now - max_days * DAY_MS;
+        char whole[PATH_MAX];
+        int n = snprintf(whole, sizeof whole, "%.*s%s", (int)(p.name - path), path, all.v[i].name);
+        if ((old || (max_backups && i >= max_backups)) && n < PATH_MAX)
+            (void)unlink(whole);
+        br_free(all.v[i].name);
+    }
+    br_free(all.v);
+}

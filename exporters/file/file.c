@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file exporter: requests as lines of OTLP/JSON, or as protobuf with a length in front. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exporters/file/writer.h"
+#include "otlp/json.h"
+#include "pipeline/exporter.h"
+#include "wire/compression.h"
+
+#define MEGABYTE 1048576u /* as the Collector counts them */
+#define LOG_EVERY_MS 60000
+#define RETRY_MS 1000
+#define TEXT_MAX (1u << 30)
+#define TEXT_KEPT_MAX (1u << 20)     /* bytes of memory for text that are kept between requests */
+#define JSON_SIZE_MAX (32u << 20)    /* of a request; its line is up to 14 times as long */
+
+struct rotation {
+    int64_t max_megabytes, max_days, max_backups;
+    bool localtime;
+};
+
+struct compression_params {
+    int64_t level;
+};
+
+struct group_by {
+    bool enabled;
+};
+
+struct config {
+    const char *path;
+    bool append;
+    struct rotation *rotation;
+    int format; /* enum format */
+    int compression;
+    struct compression_params compression_params;
+    bool create_directory;
+    const char *directory_permissions;
+    struct group_by group_by;
+    const struct br_yaml *encoding;
+};
+
+enum format { JSON, PROTO };
+enum { NONE, ZSTD };
+
+struct state {
+    struct file_writer *writer;
+    struct br_codec *codec;
+    struct br_str text;
+    struct br_log_limit limit;
+    struct br_exporter_counts counts;
+};
+
+static const char *const formats[] = {"json", "proto", NULL};
+static const char *const compressions[] = {"none", "zstd", NULL};
+
+static const struct br_option rotation_options[] = {
+    BR_INT(struct rotation, max_megabytes, 100, 0, 1e9, "largest file, in MiB; 0: 100"),
+    BR_INT(struct rotation, max_days, 0, 0, 1e6, "remove rotated files older than that; 0: never"),
+    BR_INT(struct rotation, max_backups, 100, 0, 1e6, "rotated files to keep; 0: all"),
+    BR_BOOL(struct rotation, localtime, false, "local time in their names, instead of UTC"),
+    BR_OPT_END,
+};
+
+static const struct br_option params_options[] = {
+    BR_INT(struct compression_params, level, 0, 0, 22, "level of zstd; 0: its default here, 1"),
+    BR_OPT_END,
+};
+
+static const struct br_option group_options[] = {
+    BR_BOOL(struct group_by, enabled, false, "a file for each value of an attribute; must be false"),
+    BR_IGNORED("resource_attribute", "everything goes to one file"),
+    BR_IGNORED("max_open_files", "everything goes to one file"),
+    BR_OPT_END,
+};
+
+static const struct br_option options[] = {
+    {.name = "path",
+     .kind = BR_OPT_STRING,
+     .offset = BR_OPT_FIELD(struct config, path, const char *),
+     .required = true,
+     .help = "the file to write"},
+    BR_BOOL(struct config, append, false, "keep what is in the file at the start"),
+    BR_PRESENT(struct config, rotation, struct rotation, rotation_options,
+               "begin a new file when one is full; absent: never"),
+    BR_ENUM(struct config, format, "json", formats,
+            "a request a line as OTLP/JSON, or protobuf with its length in four bytes in front"),
+    BR_ENUM(struct config, compression, "none", compressions,
+            "zstd: each request on its own, with its length in four bytes in front"),
+    BR_STRUCT(struct config, compression_params, params_options, "level"),
+    BR_IGNORED("flush_interval", "each request is written at once"),
+    BR_BOOL(struct config, create_directory, false, "make the folders above path"),
+    BR_STRING(struct config, directory_permissions, NULL,
+              "octal mode of these folders; default: 0755"),
+    BR_STRUCT(struct config, group_by, group_options, "not supported"),
+    BR_VALUE(struct config, encoding, "not supported: there are no encoding extensions"),
+    BR_OPT_END,
+};
+
+/* --- Config ---------------------------------------------------------------------------------- */
+
+static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
+                   struct br_errs *errs)
+{
+    const struct br_yaml *at = br_yaml_get(node, key);
+    char where[256];
+    (void)snprintf(where, sizeof where, "%s::%s", path, key);
+    br_errs_add(errs, at ? at : node, where, "%s", why);
+}
+
+/* Octal, at most 0777; -1 when it is not. */
+static int parse_mode(const char *text)
+{
+    char *end;
+    if (!*text || strlen(text) > 5 || text[strspn(text, "01234567")])
+        return -1;
+    long mode = strtol(text, &end, 8);
+    return mode > 0777 || mode <= 0 ? -1 : (int)mode;
+}
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    const struct config *c = config;
+    size_t before = errs->n_errors;
+    (void)arena;
+    if (c->append && c->rotation)
+        refuse("append", "and rotation cannot be used together; a rotated file is always appended to",
+               node, path, errs);
+    if (c->directory_permissions && !c->create_directory)
+        refuse("directory_permissions", "needs create_directory: true", node, path, errs);
+    else if (c->directory_permissions && parse_mode(c->directory_permissions) < 0)
+        refuse("directory_permissions", "must be an octal mode up to 0777, such as \"0755\"", node,
+               path, errs);
+    if (c->group_by.enabled)
+        refuse("group_by", "is not supported; leave it out, or set enabled: false", node, path, errs);
+    if (c->encoding && c->encoding->type != BR_YAML_NULL)
+        refuse("encoding", "is not supported; use format: json or format: proto", node, path, errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    br_exporter_counts_init(&s->counts, node);
+    s->text.max = TEXT_MAX;
+    s->codec = c->compression == ZSTD ? br_codec_new() : NULL;
+    return c->compression == ZSTD && !s->codec ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    const struct rotation *r = c->rotation;
+    struct file_writer_config w = {.path = c->path, .owner = node->id, .append = c->append};
+    if (c->create_directory)
+        w.make_folders = c->directory_permissions ? parse_mode(c->directory_permissions) : 0755;
+    if (r) {
+        w.max_bytes = (r->max_megabytes ? (uint64_t)r->max_megabytes : 100) * MEGABYTE;
+        w.max_backups = r->max_backups;
+        w.max_days = r->max_days;
+        w.local_time = r->localtime;
+    }
+    return file_writer_open(node->host, &w, &s->writer, err);
+}
+
+/* --- Traffic --------------------------------------------------------------------------------- */
+
+/* The item as a payload: protobuf, or JSON in s->text. */
+static int encode(struct state *s, const struct config *c, const struct br_item *item,
+                  struct br_rope *ret)
+{
+    const uint8_t *data;
+    int rc = br_item_write(item, ret);
+    if (rc || c->format == PROTO)
+        return rc;
+    struct br_buf *flat = br_rope_flat(ret, item->host->pool, &data);
+    size_t len = ret->len;
+    br_rope_release(ret);
+    if (!flat)
+        return BR_ENOMEM;
+    br_str_clear(&s->text);
+    rc = br_json_encode(br_otlp_request(item->signal), data, len, &s->text);
+    br_buf_unref(flat);
+    return rc ? rc : br_rope_add(ret, NULL, s->text.data, s->text.len);
+}
+
+/* The length of a payload before it, big-endian. */
+static void put_length(uint8_t out[4], size_t len)
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint8_t)(len >> (24 - 8 * i));
+}
+
+/* Writes a payload as one record. Returns 0, BR_ENOMEM, or BR_EIO with `*ret_error`. */
+static int write_record(struct br_node *node, const struct br_rope *payload, int *ret_error)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    struct br_buf *buf = NULL;
+    const uint8_t *data;
+    uint8_t length[4];
+    size_t len = payload->len;
+    if (c->compression == ZSTD) {
+        int rc = br_compress(s->codec, BR_ENCODING_ZSTD, (int)c->compression_params.level, payload,
+                             0, node->host->pool, &buf);
+        if (rc)
+            return rc;
+        data = buf->data;
+        len = buf->len;
+    } else if (payload->n == 1) {
+        data = payload->v[0].data;
+    } else {
+        buf = br_rope_flat(payload, node->host->pool, &data);
+        if (!buf)
+            return BR_ENOMEM;
+    }
+    bool line = c->format == JSON && c->compression == NONE;
+    struct file_record record = {{length, data, "\n"}, {line ? 0 : 4, len, line}};
+    put_length(length, len);
+    *ret_error = file_writer_put(s->writer, &record, br_host_unix_ns(node->host));
+    br_buf_unref(buf);
+    return *ret_error ? BR_EIO : 0;
+}
+
+/* The data stays with its sender, who tries again: a full disk may be emptied. */
+static void fail(struct br_node *node, struct br_item *item, int rc, int error)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    uint64_t held;
+    *s->counts.failed[item->signal] += item->n_items;
+    if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "file: the request cannot be written as JSON");
+        return;
+    }
+    struct br_outcome o =
+        br_outcome_retry(BR_STATUS_UNAVAILABLE, RETRY_MS, "file: cannot write to %s: %s", c->path,
+                         rc == BR_EIO ? strerror(error) : "out of memory");
+    if (br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "%s", o.text);
+    br_item_finish(item, &o);
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    struct br_rope payload = {0};
+    int error = 0;
+    if (c->format == JSON && item->size > JSON_SIZE_MAX) {
+        *s->counts.failed[item->signal] += item->n_items;
+        br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
+                       "file: the request is over 32 MiB, too large for one line");
+        return;
+    }
+    int rc = encode(s, c, item, &payload);
+    if (!rc)
+        rc = write_record(node, &payload, &error);
+    br_rope_release(&payload);
+    if (s->text.cap > TEXT_KEPT_MAX)
+        br_str_release(&s->text);
+    if (rc) {
+        fail(node, item, rc, error);
+        return;
+    }
+    *s->counts.sent[item->signal] += item->n_items;
+    br_item_done(item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    file_writer_close(node->host, s->writer);
+    br_codec_free(s->codec);
+    br_str_release(&s->text);
+}
+
+extern const struct br_component br_file_exporter;
+const struct br_component br_file_exporter = {
+    .name = "file",
+    .kind = BR_EXPORTER,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "requests as lines of OTLP/JSON, or protobuf, with rotation",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .resolves = true,
+    .check = check,
+    .create = create,
+    .start = start,
+    .consume = consume,
+    .destroy = destroy,
+};
