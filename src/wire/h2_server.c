@@ -336,7 +336,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
             srv->data_since_ping = false;
             return 0;
         }
-        /* fall through */
+        __attribute__((fallthrough));
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:

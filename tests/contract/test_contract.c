@@ -34,6 +34,8 @@ static const struct {
     const char *name, *yaml;
 } settings[] = {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
+    {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 100}"},
+    {BR_PROCESSOR, "resource", "attributes: [{key: service.name, value: shop, action: upsert}]"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
 };
