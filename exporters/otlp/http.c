@@ -131,11 +131,7 @@ static int create(struct br_node *node, struct br_err *err)
                               br_signal_name((enum br_signal)i), br_signal_name((enum br_signal)i));
     if (set_path(s, c, BR_TRACES) && set_path(s, c, BR_PROFILES))
         s->sender = otlp_sender_new(node, &s->target);
-    if (s->sender)
-        return 0;
-    for (int i = 0; i < BR_SIGNALS; i++)
-        br_free(s->path[i]);
-    return br_err_set(err, BR_ENOMEM, "out of memory");
+    return s->sender ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
 static int start(struct br_node *node, struct br_err *err)

@@ -5,8 +5,8 @@
  *
  * Life of a node: create (reads its const config, allocates, makes its metrics; no I/O), start (opens
  * listeners or clients), consume (traffic), drain (no new traffic comes; finish or hand on
- * everything held, then call br_node_drained once), destroy. destroy may follow create directly; a
- * create that failed leaves nothing behind and is not followed by destroy.
+ * everything held, then call br_node_drained once), destroy. destroy may follow create directly, also
+ * one that failed: it frees what is there of a state that was zeroed at first.
  * Receivers are drained first, exporters last; what is still held when time is up is finished by
  * destroy.
  */

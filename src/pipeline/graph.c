@@ -145,9 +145,7 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
     int rc = c->create ? c->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
-        br_free(node->state);
-        node->state = NULL;
-        return rc;
+        return rc; /* what it made so far goes with the graph, by destroy */
     }
     if (!c->exporter_wrapped)
         return 0;
