@@ -34,15 +34,10 @@ static const struct {
     const char *name, *yaml;
 } settings[] = {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
-<<<<<<< HEAD
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
-=======
-    {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 100}"},
-    {BR_PROCESSOR, "resource", "attributes: [{key: service.name, value: shop, action: upsert}]"},
->>>>>>> core
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
 };
