@@ -21,7 +21,7 @@ struct worker {
     struct br_loop *loop;
     struct br_graph *graph;
     pthread_t thread;
-    bool threaded, drained;
+    bool threaded, drained, stopping;
     struct br_message drain, drained_message, stop;
 };
 
@@ -133,10 +133,18 @@ static void post(struct br_loop *loop, struct br_message *m,
         usleep(1000);
 }
 
+/* Once: a message that is still in a mailbox must not be posted again. */
+static void stop_worker(struct worker *w)
+{
+    if (!w->stopping)
+        post(w->loop, &w->stop, on_stop_message);
+    w->stopping = true;
+}
+
 static void stop_all(struct app *app)
 {
     for (unsigned i = 0; i < app->n_workers; i++)
-        post(app->workers[i].loop, &app->workers[i].stop, on_stop_message);
+        stop_worker(&app->workers[i]);
 }
 
 static void on_drained_message(struct br_message *m, struct br_loop *loop)
@@ -259,7 +267,7 @@ static void join_threads(struct app *app)
         struct worker *w = &app->workers[i];
         if (!w->threaded)
             continue;
-        post(w->loop, &w->stop, on_stop_message);
+        stop_worker(w);
         pthread_join(w->thread, NULL);
     }
 }

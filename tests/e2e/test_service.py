@@ -48,7 +48,7 @@ def test_taken_port_is_an_error_before_anything_runs(tmp_path, sink):
 def test_stops_on(braid, sink, number):
     server = braid(pipelines(exporter("grpc", sink)))
     send(server, TRACES, 3).expect_ok()
-    server.process.send_signal(number)
+    server.terminate(number)
     server.stop()
     sink.wait(TRACES, 3)
 
@@ -62,7 +62,7 @@ def test_what_was_acknowledged_is_sent_before_it_stops(braid, sink, signal):
     sink.script = [Reply(hold=gate)]
     for n in range(50):
         send(server, signal, 1, first=n + 1).expect_ok()
-    server.process.terminate()
+    server.terminate()
     gate.set()
     server.stop()
     sink.wait(signal, 50)

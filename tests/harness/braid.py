@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import time
 import urllib.request
@@ -50,7 +51,7 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
         "exporters": exporters,
         "extensions": extensions or {},
         "service": {"extensions": list(extensions or {}),
-                    "pipelines": {signal: pipeline for signal in signals},
+                    "pipelines": {kind: pipeline for kind in signals},
                     "telemetry": {"metrics": {"readers": [reader]}}, **service},
     }
 
@@ -66,16 +67,16 @@ def last_words(line):
     found = re.search(r"\t(\w+): (\d+) (?:spans|samples) received, (.*)$", line)
     if not found:
         return None
-    signal, received, rest = found.groups()
+    kind, received, rest = found.groups()
     account = {entry: int(number) for number, entry in re.findall(r"(\d+) (\w+)", rest)}
-    return signal, check_closed({"received": int(received), **account})
+    return kind, check_closed({"received": int(received), **account})
 
 
 class Braid:
     """config: YAML text, or a dict that is written as JSON, which YAML contains."""
 
     def __init__(self, config, folder, *args, env=None):
-        self.killed = False
+        self.stopping = self.killed = False
         folder.mkdir(parents=True, exist_ok=True)
         text = config if isinstance(config, str) else json.dumps(config, indent=2)
         (folder / "config.yaml").write_text(text)
@@ -123,9 +124,9 @@ class Braid:
                 metrics.setdefault(name, {})[labels or ""] = float(value)
         return metrics
 
-    def ledger(self, signal):
+    def ledger(self, kind):
         """What became of the items of a signal, by the metrics; the account must close."""
-        metrics, label = self.metrics(), f'signal="{signal}"'
+        metrics, label = self.metrics(), f'signal="{kind}"'
         account = {
             entry: sum(value for labels, value in metrics.get(f"braid_ledger_{entry}", {}).items()
                        if label in labels)
@@ -133,11 +134,16 @@ class Braid:
         }
         return check_closed(account)
 
+    def terminate(self, number=signal.SIGTERM):
+        """Asks it to stop; asked a second time it would not wait for what it holds."""
+        self.stopping = True
+        self.process.send_signal(number)
+
     def stop(self):
         """SIGTERM; the exit code must be 0. Returns what the last lines of the log say became of
         the items of each signal: {signal: {"received": n, ...}}."""
-        if self.process.poll() is None:
-            self.process.terminate()
+        if not self.stopping:
+            self.terminate()
         try:
             code = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
