@@ -212,11 +212,14 @@ static bool may_hold(struct join *j, const struct br_item *item)
     return false;
 }
 
+/* The bytes of the pairs, without the empty name that ends them. */
 static size_t metadata_len(const char *metadata)
 {
     const char *p = metadata;
-    while (*p)
+    while (*p) {
         p += strlen(p) + 1;
+        p += strlen(p) + 1;
+    }
     return (size_t)(p - metadata);
 }
 

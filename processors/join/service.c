@@ -5,45 +5,57 @@
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
-static const uint8_t zero_secret[16];
-
-/* The value of a string attribute out of a KeyValue, resolving references; NULL when it has another key
- * or is no string. */
-static const uint8_t *string_attribute(const uint8_t *p, const uint8_t *end, const char *key,
-                                       size_t key_len, const struct br_dictionary_view *view,
-                                       size_t *ret_len)
+/* The string in an AnyValue, empty when it is none. */
+static struct br_entry text_of(const uint8_t *p, const uint8_t *end,
+                               const struct br_dictionary_view *view)
 {
-    struct br_field f, v;
-    const uint8_t *value = NULL;
-    bool match = false;
-    *ret_len = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        struct br_entry name = {f.data, (uint32_t)f.value};
-        if (f.number == 3 && view)
-            name = br_dictionary_string(view, (uint32_t)f.value);
-        if (f.number == 1 || (f.number == 3 && view && f.value)) {
-            match = name.len == key_len && memcmp(name.data, key, key_len) == 0;
-        } else if (f.number == 2) {
-            const uint8_t *q = f.data, *stop = f.data + f.value;
-            while (q < stop && (q = br_field_next(q, stop, &v))) {
-                struct br_entry text = {v.data, (uint32_t)v.value};
-                if (v.number == 8 && view)
-                    text = br_dictionary_string(view, (uint32_t)v.value);
-                if (v.number == 1 || (v.number == 8 && view)) {
-                    value = text.data;
-                    *ret_len = text.len;
-                }
-            }
-        }
-        if (!p)
-            return NULL;
+    struct br_entry text = {0};
+    struct br_field v;
+    while (p < end && (p = br_field_next(p, end, &v))) {
+        if (v.number == 1)
+            text = (struct br_entry){v.data, (uint32_t)v.value};
+        else if (v.number == 8 && view)
+            text = br_dictionary_string(view, (uint32_t)v.value);
+        else if (v.number < 8)
+            text = (struct br_entry){0};
     }
-    return match ? value : NULL;
+    return text;
 }
 
+struct pair {
+    struct br_entry key, value;
+};
+
+/* A KeyValue with a string. A key in the message beats a reference. */
+static struct pair read_pair(const uint8_t *p, const uint8_t *end,
+                             const struct br_dictionary_view *view)
+{
+    struct pair pair = {0};
+    struct br_entry reference = {0};
+    struct br_field f;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number == 1)
+            pair.key = (struct br_entry){f.data, (uint32_t)f.value};
+        else if (f.number == 2)
+            pair.value = text_of(f.data, f.data + f.value, view);
+        else if (f.number == 3 && view)
+            reference = br_dictionary_string(view, (uint32_t)f.value);
+    }
+    if (!pair.key.len)
+        pair.key = reference;
+    return pair;
+}
+
+static bool is(struct br_entry e, const char *text)
+{
+    return e.len == strlen(text) && memcmp(e.data, text, e.len) == 0;
+}
+
+/* The secret is known, and may be: who chooses names that collide marks spans of a service of his own. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
-    return br_siphash(zero_secret, name, len) | 1;
+    static const uint8_t secret[16];
+    return br_siphash(secret, name, len) | 1;
 }
 
 bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms)
@@ -56,29 +68,24 @@ struct join_service join_service_of(const struct br_part *part,
                                     const struct br_dictionary_view *view)
 {
     struct join_service s = {0};
-    size_t len, n;
-    const uint8_t *p = br_part_resource(part, &len), *end = p + len, *instance = NULL;
-    size_t instance_len = 0;
+    struct br_entry instance = {0};
     struct br_field f;
-    while (p && p < end && (p = br_field_next(p, end, &f))) {
+    size_t len;
+    const uint8_t *p = br_part_resource(part, &len), *end = p + len;
+    while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number != 1 || f.wire != BR_WIRE_LEN)
             continue;
-        const uint8_t *stop = f.data + f.value;
-        const uint8_t *v = string_attribute(f.data, stop, "service.name", 12, view, &n);
-        if (v) {
-            s.name = v;
-            s.name_len = n;
-            continue;
-        }
-        v = string_attribute(f.data, stop, "service.instance.id", 19, view, &n);
-        if (v) {
-            instance = v;
-            instance_len = n;
+        struct pair pair = read_pair(f.data, f.data + f.value, view);
+        if (is(pair.key, "service.name")) {
+            s.name = pair.value.data;
+            s.name_len = pair.value.len;
+        } else if (is(pair.key, "service.instance.id")) {
+            instance = pair.value;
         }
     }
-    if (s.name)
+    if (s.name_len)
         s.service = join_service_hash(s.name, s.name_len);
-    if (s.name && instance)
-        s.instance = (s.service ^ join_service_hash(instance, instance_len) * 3) | 1;
+    if (s.name_len && instance.len)
+        s.instance = (s.service ^ join_service_hash(instance.data, instance.len) * 3) | 1;
     return s;
 }
