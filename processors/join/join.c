@@ -12,14 +12,13 @@
 #include "pipeline/shared.h"
 
 #define HOUSEKEEPING_MS 1000
-#define KEPT_MAX 64 /* refused items that are kept, above which nothing is held any more */
-#define MIN_BYTES (1u << 20)
 
 /* An item that waits: spans for their samples, samples for their spans. */
 struct held {
     struct br_list link;
     struct br_item *item; /* ours: its sender has its answer */
-    uint64_t until_ms;
+    uint64_t came_ms, until_ms;
+    uint8_t *memo; /* profiles: of join_samples */
 };
 
 static const struct br_option label_options[] = {
@@ -36,7 +35,7 @@ static const char *const marks[] = {"never", "likely", NULL};
 
 static const struct br_option options[] = {
     BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
-    BR_INT(struct join_config, max_bytes, 64 << 20, MIN_BYTES, 1099511627776.0,
+    BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, 1099511627776.0,
            "size of the table; when it is full the oldest spans leave"),
     BR_STRINGS(struct join_config, sample_attributes,
                "attributes of the span or its resource that joined samples get beside span.name; "
@@ -63,6 +62,10 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
     struct join_config *c = config;
     char at[256];
+    const struct {
+        const char *name;
+        uint64_t value;
+    } holds[] = {{"hold", c->hold}, {"profile_hold", c->profile_hold}};
     (void)arena;
     if (!c->labels.span_id.n)
         c->labels.span_id = (struct br_strings){span_ids, BR_COUNT(span_ids)};
@@ -77,6 +80,13 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     if (c->window < 1000000000) {
         (void)snprintf(at, sizeof at, "%s::window", path);
         return br_errs_add(errs, br_yaml_get(node, "window"), at, "must be at least 1s");
+    }
+    for (size_t i = 0; i < BR_COUNT(holds); i++) {
+        if (holds[i].value <= c->window)
+            continue;
+        (void)snprintf(at, sizeof at, "%s::%s", path, holds[i].name);
+        return br_errs_add(errs, br_yaml_get(node, holds[i].name), at,
+                           "must not be longer than the window");
     }
     return 0;
 }
@@ -137,8 +147,36 @@ static void on_housekeeping(struct br_timer *t)
 
 /* --- Holding --------------------------------------------------------------------------------- */
 
+static void release(struct join *j, enum br_signal signal, struct held *h)
+{
+    struct br_item *item = h->item;
+    br_list_remove(&h->link);
+    j->held_bytes -= item->size;
+    if (signal == BR_TRACES)
+        join_mark_spans(j, item, true);
+    else
+        (void)join_samples(j, item, JOIN_PASS_LAST, h->memo, h->came_ms);
+    br_free(h->memo);
+    br_free(h);
+    br_keeper_send(j->keepers[signal], item);
+}
+
+/* Releases what came until `ms`. Profiles first: what they bring, the spans of the same moment get. */
+static void release_until(struct join *j, uint64_t ms)
+{
+    for (int s = BR_SIGNALS - 1; s >= 0; s--) {
+        while (!br_list_empty(&j->held[s])) {
+            struct held *h = br_container_of(j->held[s].next, struct held, link);
+            if (h->until_ms > ms)
+                break;
+            release(j, (enum br_signal)s, h);
+        }
+    }
+}
+
 static void on_release(struct br_timer *t);
 
+/* Without memory for the timer nothing waits. */
 static void rearm(struct join *j)
 {
     uint64_t due = UINT64_MAX, now = br_host_mono_ms(j->node->host);
@@ -149,58 +187,73 @@ static void rearm(struct join *j)
         due = h->until_ms < due ? h->until_ms : due;
     }
     br_host_timer_stop(j->node->host, &j->release);
-    if (due != UINT64_MAX)
-        (void)br_host_timer(j->node->host, &j->release, due > now ? due - now : 0, on_release);
-}
-
-static void release(struct join *j, enum br_signal signal, struct held *h)
-{
-    struct br_item *item = h->item;
-    br_list_remove(&h->link);
-    j->held_bytes -= item->size;
-    br_free(h);
-    if (signal == BR_TRACES)
-        join_mark_spans(j, item, true);
-    else
-        (void)join_samples(j, item, false, true);
-    br_keeper_send(j->keepers[signal], item);
+    if (due != UINT64_MAX &&
+        !br_host_timer(j->node->host, &j->release, due > now ? due - now : 0, on_release))
+        release_until(j, UINT64_MAX);
 }
 
 static void on_release(struct br_timer *t)
 {
     struct join *j = br_container_of(t, struct join, release);
-    uint64_t now = br_host_mono_ms(j->node->host);
-    /* Profiles first: what they bring, the spans of the same moment still get. */
-    for (int s = BR_SIGNALS - 1; s >= 0; s--) {
-        while (!br_list_empty(&j->held[s])) {
-            struct held *h = br_container_of(j->held[s].next, struct held, link);
-            if (h->until_ms > now)
-                break;
-            release(j, (enum br_signal)s, h);
-        }
-    }
+    release_until(j, br_host_mono_ms(j->node->host));
     rearm(j);
 }
 
-/* Takes the item's data over, to send it on in `delay_ms`. False when it has to pass at once. */
-static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms)
+/* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to answer
+ * for; past the limit items pass at once and bring back what becomes of them. */
+static bool may_hold(struct join *j, const struct br_item *item)
+{
+    size_t ours = j->held_bytes;
+    for (int s = 0; s < BR_SIGNALS; s++)
+        ours += br_keeper_bytes(j->keepers[s]);
+    if (!j->node->draining && ours + item->size <= (size_t)j->config->hold_max_bytes)
+        return true;
+    *j->hold_full += item->n_items;
+    return false;
+}
+
+/* The bytes of the pairs, without the empty name that ends them. */
+static size_t metadata_len(const char *metadata)
+{
+    const char *p = metadata;
+    while (*p) {
+        p += strlen(p) + 1;
+        p += strlen(p) + 1;
+    }
+    return (size_t)(p - metadata);
+}
+
+/* An item of our own with the data of `item`, which is left empty; NULL without memory. */
+static struct br_item *take_data(struct br_item *item)
+{
+    struct br_item *own = br_item_new(item->host, item->signal);
+    if (own && item->metadata)
+        own->metadata = br_arena_strndup(&own->arena, item->metadata, metadata_len(item->metadata));
+    if (!own || (item->metadata && !own->metadata)) {
+        br_item_free(own);
+        return NULL;
+    }
+    own->received_ms = item->received_ms;
+    own->received_items = item->received_items;
+    (void)br_item_absorb(own, item); /* into an empty item: cannot fail */
+    return own;
+}
+
+/* Takes the item's data (and `memo`) over, to send it on in `delay_ms`. False without memory. */
+static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
-    if (j->node->draining || br_keeper_kept(j->keepers[signal]) >= KEPT_MAX ||
-        j->held_bytes + item->size > (size_t)j->config->hold_max_bytes) {
-        *j->hold_full += item->n_items;
-        return false;
-    }
     struct held *h = br_calloc(1, sizeof *h);
-    struct br_item *own = br_item_new(item->host, signal);
-    if (!h || !own || br_item_absorb(own, item)) {
+    struct br_item *own = h ? take_data(item) : NULL;
+    if (!own) {
         br_free(h);
-        br_item_free(own);
         return false;
     }
     br_item_done(item);
     h->item = own;
-    h->until_ms = br_host_mono_ms(j->node->host) + delay_ms;
+    h->memo = memo;
+    h->came_ms = br_host_mono_ms(j->node->host);
+    h->until_ms = h->came_ms + delay_ms;
     j->held_bytes += own->size;
     bool first = br_list_empty(&j->held[signal]);
     br_list_append(&j->held[signal], &h->link);
@@ -214,25 +267,29 @@ static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms)
 static void consume_traces(struct join *j, struct br_item *item)
 {
     uint64_t hold_ms = j->config->hold / 1000000;
-    bool profiled = join_enter_spans(j, item);
-    if (profiled && hold_ms && hold(j, item, hold_ms))
+    struct join_entered e = join_enter_spans(j, item);
+    bool waits = hold_ms && (e.profiled || e.sampled);
+    if (waits && may_hold(j, item) && hold(j, item, hold_ms, NULL))
         return;
-    if (profiled && hold_ms)
-        join_mark_spans(j, item, true);
-    else if (profiled && j->config->mark == JOIN_MARK_LIKELY)
-        join_mark_spans(j, item, false);
+    if (waits || e.sampled || (e.profiled && j->config->mark == JOIN_MARK_LIKELY))
+        join_mark_spans(j, item, waits || e.sampled);
     br_node_forward(j->node, item);
 }
 
 static void consume_profiles(struct join *j, struct br_item *item)
 {
-    uint64_t hold_ms = j->config->profile_hold / 1000000;
-    /* Held items are written when they leave, by what is known then. */
-    uint32_t unknown = join_samples(j, item, true, hold_ms == 0);
-    if (hold_ms && unknown && hold(j, item, hold_ms))
+    uint64_t now_ms = br_host_mono_ms(j->node->host), hold_ms = j->config->profile_hold / 1000000;
+    uint8_t *memo =
+        hold_ms && may_hold(j, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+    if (!memo) {
+        (void)join_samples(j, item, JOIN_PASS_ONLY, NULL, now_ms);
+        br_node_forward(j->node, item);
         return;
-    if (hold_ms)
-        (void)join_samples(j, item, false, true);
+    }
+    if (join_samples(j, item, JOIN_PASS_FIRST, memo, now_ms) && hold(j, item, hold_ms, memo))
+        return;
+    (void)join_samples(j, item, JOIN_PASS_LAST, memo, now_ms);
+    br_free(memo);
     br_node_forward(j->node, item);
 }
 
@@ -254,7 +311,10 @@ static void output(struct br_consumer *self, struct br_item *item)
 static void on_kept_end(void *arg)
 {
     struct join *j = arg;
-    if (j->node->draining && br_keeper_idle(j->keepers[0]) && br_keeper_idle(j->keepers[1]))
+    bool idle = j->node->draining;
+    for (int s = 0; s < BR_SIGNALS; s++)
+        idle = idle && br_list_empty(&j->held[s]) && br_keeper_idle(j->keepers[s]);
+    if (idle)
         br_node_drained(j->node);
 }
 
@@ -283,6 +343,26 @@ static void make_metrics(struct join *j)
     j->table_age = br_node_metric(n, BR_GAUGE, "braid_join_table_oldest_seconds", NULL, NULL);
 }
 
+static void make_keys(struct join *j)
+{
+    const struct br_strings *more = &j->config->sample_attributes;
+    j->keys[j->n_keys++] = "span.name";
+    for (size_t i = 0; i < more->n; i++) {
+        bool known = false;
+        for (unsigned k = 0; k < j->n_keys; k++)
+            known = known || strcmp(j->keys[k], more->v[i]) == 0;
+        if (!known)
+            j->keys[j->n_keys++] = more->v[i];
+    }
+    for (unsigned k = 0; k < j->n_keys; k++) {
+        j->key_lens[k] = strlen(j->keys[k]);
+        if (strcmp(j->keys[k], "span.kind") == 0)
+            j->kind_key = k;
+        else if (strcmp(j->keys[k], "span.status") == 0)
+            j->status_key = k;
+    }
+}
+
 static bool make_parts(struct join *j)
 {
     struct br_node *node = j->node;
@@ -305,6 +385,7 @@ static int create(struct br_node *node, struct br_err *err)
     j->node = node;
     j->config = node->config;
     make_metrics(j);
+    make_keys(j);
     if (make_parts(j))
         return 0;
     destroy(node);
@@ -324,9 +405,7 @@ static int start(struct br_node *node, struct br_err *err)
 static void drain(struct br_node *node)
 {
     struct join *j = node->state;
-    for (int s = BR_SIGNALS - 1; s >= 0; s--)
-        while (!br_list_empty(&j->held[s]))
-            release(j, (enum br_signal)s, br_container_of(j->held[s].next, struct held, link));
+    release_until(j, UINT64_MAX);
     br_host_timer_stop(node->host, &j->release);
     on_kept_end(j);
 }
@@ -344,6 +423,7 @@ static void destroy(struct br_node *node)
             struct held *h = br_container_of(l, struct held, link);
             br_keep_drop(node, h->item, "shutdown", &o, &limit);
             br_item_done(h->item);
+            br_free(h->memo);
             br_free(h);
         }
         br_keeper_free(j->keepers[s]);

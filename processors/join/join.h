@@ -5,9 +5,10 @@
 #include "otlp/dictionary.h"
 #include "pipeline/component.h"
 #include "pipeline/keep.h"
+#include "processors/join/extension.h"
 #include "processors/join/table.h"
 
-#define JOIN_ATTRIBUTES_MAX 16
+#define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 1)
 
 struct join_labels {
     struct br_strings span_id, trace_id;
@@ -36,6 +37,9 @@ enum join_outcome {
 struct join {
     struct br_node *node;
     const struct join_config *config;
+    const char *keys[JOIN_KEYS_MAX]; /* that joined samples get: span.name, then sample_attributes */
+    size_t key_lens[JOIN_KEYS_MAX];
+    unsigned n_keys, kind_key, status_key; /* the latter: numbers of span.kind and span.status, or 0 */
     struct join_table *table;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
     struct br_keeper *keepers[BR_SIGNALS];
@@ -54,7 +58,7 @@ void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double
 void join_count_tally(struct join *j, const struct join_tally *tally);
 
 /* The identity of the service that a Resource describes: hashes with and without its instance (0: the
- * resource names none). References are resolved by `view`, which may be NULL. `*ret_name` is service.name. */
+ * resource names none), and its name. References are resolved by `view`, which may be NULL. */
 struct join_service {
     uint64_t service, instance;
     const uint8_t *name;
@@ -62,14 +66,34 @@ struct join_service {
 };
 struct join_service join_service_of(const struct br_part *part,
                                     const struct br_dictionary_view *view);
+uint64_t join_service_hash(const uint8_t *name, size_t len);
 
-/* Enters the item's spans into the table; marks them, where the config asks for it. Returns true when
- * spans of a profiled service are among them. Without memory, what could not be entered is not. */
-bool join_enter_spans(struct join *j, struct br_item *item);
+/* True when linked samples of the service, or of this instance of it, came in the last window. */
+bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms);
 
-/* Writes onto the item's spans what their samples add up to so far, and marks. */
+/* The item's spans, found by a walk of their own where nobody left them; NULL when there are none, or no
+ * memory. They stay valid until the item's parts change. */
+const struct br_span *join_spans_of(struct br_item *item);
+
+/* Enters the item's spans into the table. Without memory, what could not be entered is not. */
+struct join_entered {
+    bool profiled; /* spans of a profiled service are among them */
+    bool sampled;  /* for some of them samples came before */
+};
+struct join_entered join_enter_spans(struct join *j, struct br_item *item);
+
+/* Writes onto the item's spans what their samples add up to so far (`figures`), and marks. */
 void join_mark_spans(struct join *j, struct br_item *item, bool figures);
 
-/* Looks every sample up. With `first`, figures are added and outcomes counted. With `write`, what was found
- * is written onto the samples. Returns the number of samples whose span has not come. */
-uint32_t join_samples(struct join *j, struct br_item *item, bool first, bool write);
+/* A profiles item passes once, or, when it may be held, twice. */
+enum join_pass {
+    JOIN_PASS_ONLY,  /* adds figures to the spans, counts the samples, writes onto them */
+    JOIN_PASS_FIRST, /* adds figures, and notes in `memo` what it found */
+    JOIN_PASS_LAST,  /* counts and writes, by what is known now */
+};
+
+/* Looks every sample's span up. `memo` has a byte for each (NULL with JOIN_PASS_ONLY); `came_ms` is when
+ * the item came. Returns the number of samples whose span has not come. Without memory the samples pass
+ * as they came. */
+uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass, uint8_t *memo,
+                      uint64_t came_ms);

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -44,9 +43,10 @@ struct shard {
     uint64_t n_buckets;
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* positions only grow */
+    uint64_t head_at;               /* head % ring_size */
     struct join_figures *figures;
     uint32_t n_figures, used_figures; /* those past used_figures were never taken */
-    uint32_t free_figures;            /* free list through types[0].samples; index + 1 */
+    uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
 } __attribute__((aligned(64)));
 
@@ -77,9 +77,17 @@ static uint32_t tenths(uint64_t now_ms)
     return (uint32_t)(now_ms / 100);
 }
 
+/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one of them
+ * entered may lie in another's future. */
+static uint32_t age(uint32_t seen, uint64_t now_ms)
+{
+    int32_t passed = (int32_t)(tenths(now_ms) - seen);
+    return passed > 0 ? (uint32_t)passed : 0;
+}
+
 static bool expired(const struct join_table *t, const struct record *r, uint64_t now_ms)
 {
-    return tenths(now_ms) - r->seen > t->window_ms / 100;
+    return age(r->seen, now_ms) > t->window_ms / 100;
 }
 
 static struct shard *shard_of(struct join_table *t, uint64_t hash)
@@ -92,9 +100,20 @@ static uint64_t *bucket(const struct shard *s, uint64_t hash)
     return s->slots + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32) * WAYS;
 }
 
+/* Position in the ring, by its distance from the head: cheaper than a division. */
 static struct record *at(const struct shard *s, uint64_t position)
 {
-    return (struct record *)(void *)(s->ring + position % s->ring_size);
+    uint64_t back = s->head - position;
+    uint64_t offset = s->head_at - back + (back > s->head_at ? s->ring_size : 0);
+    return (struct record *)(void *)(s->ring + offset);
+}
+
+static void advance(struct shard *s, uint32_t size)
+{
+    s->head += size;
+    s->head_at += size;
+    if (s->head_at == s->ring_size)
+        s->head_at = 0;
 }
 
 static uint64_t position_of(uint64_t slot)
@@ -118,7 +137,7 @@ static struct join_figures *figures_of(struct shard *s, struct record *r, bool m
     r->figures = s->free_figures ? s->free_figures : ++s->used_figures;
     struct join_figures *f = &s->figures[r->figures - 1];
     if (r->figures == s->free_figures)
-        s->free_figures = f->types[0].samples;
+        s->free_figures = f->types[0].waiting;
     memset(f, 0, sizeof *f);
     return f;
 }
@@ -127,46 +146,56 @@ static void free_figures(struct shard *s, struct record *r)
 {
     if (!r->figures)
         return;
-    s->figures[r->figures - 1].types[0].samples = s->free_figures;
+    s->figures[r->figures - 1].types[0].waiting = s->free_figures;
     s->free_figures = r->figures;
     r->figures = 0;
 }
 
-static void tally(uint64_t *by_type, const struct join_figures *f, struct join_tally *tally)
+/* Counts the samples that waited for the record's span, once. */
+static void tally(uint64_t *by_type, struct join_figures *f, struct join_tally *out)
 {
-    tally->any = true;
-    for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++)
-        by_type[f->types[i].type] += f->types[i].samples;
+    out->any = true;
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++) {
+        by_type[f->types[i].type] += f->types[i].waiting;
+        f->types[i].waiting = 0;
+    }
 }
 
-static void add_sample(struct join_figures *f, const struct join_sample *s)
+static void add_type(struct join_figures *f, uint16_t type, bool waits)
 {
-    f->count[s->measure] += s->count;
-    if (s->measure < JOIN_OTHER)
-        f->time_ns[s->measure] += s->time_ns;
     unsigned i = 0;
-    while (i < JOIN_SPAN_TYPES - 1 && f->types[i].samples && f->types[i].type != s->type)
+    while (i < JOIN_SPAN_TYPES && f->types[i].used && f->types[i].type != type)
         i++;
-    if (!f->types[i].samples)
-        f->types[i].type = s->type;
-    f->types[i].samples++;
+    if (i == JOIN_SPAN_TYPES) {
+        i--;
+        type = JOIN_TYPES - 1;
+    }
+    f->types[i].type = type;
+    f->types[i].used = true;
+    f->types[i].waiting += waits;
+}
+
+static void add_sample(struct join_figures *f, const struct join_sample *s, bool waits)
+{
+    if (__builtin_add_overflow(f->count[s->measure], s->count, &f->count[s->measure]))
+        f->count[s->measure] = UINT32_MAX;
+    if (s->measure < JOIN_OTHER && __builtin_add_overflow(f->time_ns[s->measure], s->time_ns,
+                                                          &f->time_ns[s->measure]))
+        f->time_ns[s->measure] = UINT64_MAX;
+    add_type(f, s->type, waits);
     if (s->profile_id)
         memcpy(f->profile_id, s->profile_id, 16);
 }
 
 /* --- The ring ------------------------------------------------------------------------------- */
 
-/* Takes the oldest record out. */
-static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct join_tally *out)
+/* Notes that a record leaves, whose place is wanted. */
+static void leave(struct join_table *t, struct shard *s, struct record *r, uint64_t now_ms,
+                  struct join_tally *out)
 {
-    struct record *r = at(s, s->tail);
-    s->tail += r->size;
-    if (r->dead)
-        return;
     if (r->pending) {
         s->n_pending--;
-        if (r->figures)
-            tally(out->unknown, &s->figures[r->figures - 1], out);
+        tally(out->unknown, &s->figures[r->figures - 1], out);
     } else {
         s->n_spans--;
         if (!expired(t, r, now_ms)) {
@@ -175,24 +204,34 @@ static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct
         }
     }
     free_figures(s, r);
+    r->dead = true;
 }
 
-/* Room for a record of `size` bytes at the head; its position. */
+/* Takes the oldest record out. */
+static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct join_tally *out)
+{
+    struct record *r = at(s, s->tail);
+    if (!r->dead)
+        leave(t, s, r, now_ms, out);
+    s->tail += r->size;
+}
+
+/* Room for a record of `size` bytes at the head; its position. The record must be written before the
+ * next one is reserved. */
 static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, uint64_t now_ms,
                         struct join_tally *out)
 {
-    uint64_t offset = s->head % s->ring_size;
-    uint32_t pad = offset + size > s->ring_size ? (uint32_t)(s->ring_size - offset) : 0;
+    uint32_t pad = s->head_at + size > s->ring_size ? (uint32_t)(s->ring_size - s->head_at) : 0;
     while (s->head + pad + size - s->tail > s->ring_size)
         evict(t, s, now_ms, out);
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may reach
          * into the slack behind the ring. */
-        *at(s, s->head) = (struct record){.size = pad, .dead = 1};
-        s->head += pad;
+        *at(s, s->head) = (struct record){.size = pad, .dead = true};
+        advance(s, pad);
     }
     uint64_t position = s->head;
-    s->head += size;
+    advance(s, size);
     return position;
 }
 
@@ -201,47 +240,53 @@ static bool live(const struct shard *s, uint64_t slot)
     return slot && position_of(slot) >= s->tail;
 }
 
-static bool same_trace(const struct record *r, const uint8_t *trace_id)
+/* --- The slots ------------------------------------------------------------------------------ */
+
+/* Where a span's record is, and where it would be. */
+struct place {
+    uint64_t *slot;  /* of its record, or NULL */
+    uint64_t *spare; /* for a new one: a free slot, or, in a full bucket, the oldest. NULL with `slot` */
+    bool ambiguous;  /* no slot, because more than one fits */
+};
+
+enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
+
+static enum match match(const struct record *r, uint64_t span_id, const uint8_t *trace_id)
 {
-    return !trace_id || !r->has_trace || memcmp(r->trace_id, trace_id, 16) == 0;
+    if (r->span_id != span_id)
+        return MATCH_NONE;
+    if (!trace_id || !r->has_trace)
+        return trace_id || r->has_trace ? MATCH_SPAN : MATCH_BOTH;
+    return memcmp(r->trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
 }
 
-/* The slot of a span's record, or NULL. `*ret_free` becomes the slot for a new one: a free one, or, in a
- * full bucket, the oldest. */
-static uint64_t *find(const struct shard *s, uint64_t hash, uint64_t span_id,
-                      const uint8_t *trace_id, uint64_t **ret_free)
+/* A span id without a trace id finds the one record with that span id, and the other way round. */
+static struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
+                         const uint8_t *trace_id)
 {
     uint64_t tag = hash >> (64 - TAG_BITS), tail = s->tail / 8, oldest = UINT64_MAX;
-    uint64_t *slots = bucket(s, hash), *best = NULL;
+    uint64_t *slots = bucket(s, hash), *spare = NULL, *half = NULL;
+    bool ambiguous = false;
     for (unsigned i = 0; i < WAYS; i++) {
         uint64_t position = slots[i] & ((1ull << POSITION_BITS) - 1);
         if (position < tail)
             position = 0; /* free: it never was used, or its record has left */
         if (position < oldest) {
             oldest = position;
-            best = &slots[i];
+            spare = &slots[i];
         }
         if (position == 0 || slots[i] >> POSITION_BITS != tag)
             continue;
-        const struct record *r = at(s, position * 8);
-        if (r->span_id == span_id && same_trace(r, trace_id))
-            return &slots[i];
+        enum match m = match(at(s, position * 8), span_id, trace_id);
+        if (m == MATCH_BOTH)
+            return (struct place){.slot = &slots[i]};
+        ambiguous = ambiguous || (m == MATCH_SPAN && half);
+        if (m == MATCH_SPAN)
+            half = &slots[i];
     }
-    *ret_free = best;
-    return NULL;
-}
-
-/* Makes the record that a slot points at a dead one, as if it had left the ring. */
-static void bury(struct shard *s, uint64_t *slot)
-{
-    struct record *r = at(s, position_of(*slot));
-    *slot = 0;
-    r->dead = 1;
-    if (r->pending)
-        s->n_pending--;
-    else
-        s->n_spans--;
-    free_figures(s, r);
+    if (half && !ambiguous)
+        return (struct place){.slot = half};
+    return (struct place){.spare = spare, .ambiguous = ambiguous};
 }
 
 static uint32_t record_size(size_t texts)
@@ -256,37 +301,34 @@ static void set_slot(uint64_t *slot, uint64_t hash, uint64_t position)
 
 /* --- Spans ---------------------------------------------------------------------------------- */
 
-static void enter(struct join_table *t, struct shard *s, uint64_t hash, const struct join_span *span,
-                  uint64_t now_ms, struct join_tally *out)
+/* Takes the figures of a span's earlier record: of samples that came first, or of the same span that is
+ * sent again. */
+static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
+                          uint64_t now_ms, struct join_tally *out)
 {
-    uint64_t span_id = br_load64(span->span_id);
-    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
-    uint64_t position = reserve(t, s, size, now_ms, out);
-    uint64_t *free_slot, *slot = find(s, hash, span_id, span->trace_id, &free_slot);
-    uint32_t figures = 0;
-    if (slot) {
-        /* Samples that came first, or the same span sent again: what they add up to goes on. */
-        struct record *old = at(s, position_of(*slot));
-        if (old->pending && old->figures && !expired(t, old, now_ms))
-            tally(out->late, &s->figures[old->figures - 1], out);
-        figures = old->figures;
-        old->figures = 0;
-        bury(s, slot);
-    } else {
-        slot = free_slot;
-        if (live(s, *slot)) {
-            const struct record *victim = at(s, position_of(*slot));
-            if (victim->pending && victim->figures)
-                tally(out->unknown, &s->figures[victim->figures - 1], out);
-            out->evicted += !victim->pending;
-            out->any = true;
-            bury(s, slot);
-        }
+    uint32_t figures = old->figures;
+    if (old->pending && expired(t, old, now_ms)) {
+        leave(t, s, old, now_ms, out);
+        return 0;
     }
-    struct record *r = at(s, position);
+    if (old->pending) {
+        tally(out->late, &s->figures[figures - 1], out);
+        out->adopted++;
+        s->n_pending--;
+    } else {
+        s->n_spans--;
+    }
+    old->figures = 0;
+    old->dead = true;
+    return figures;
+}
+
+static void write_record(struct record *r, const struct join_span *span, uint32_t size,
+                         uint32_t figures, uint64_t now_ms)
+{
     *r = (struct record){.size = size,
                          .figures = figures,
-                         .span_id = span_id,
+                         .span_id = br_load64(span->span_id),
                          .parent_id = span->parent_id ? br_load64(span->parent_id) : 0,
                          .start_ns = span->start_ns,
                          .end_ns = span->end_ns,
@@ -303,7 +345,21 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash, const st
     text = br_put_bytes(text, span->name, span->name_len);
     text = br_put_bytes(text, span->service, span->service_len);
     (void)br_put_bytes(text, span->attributes, span->attributes_len);
-    set_slot(slot, hash, position);
+}
+
+static void enter(struct join_table *t, struct shard *s, uint64_t hash, const struct join_span *span,
+                  uint64_t now_ms, struct join_tally *out)
+{
+    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
+    uint32_t figures = 0;
+    uint64_t position = reserve(t, s, size, now_ms, out);
+    struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
+    if (place.slot)
+        figures = take_over(t, s, at(s, position_of(*place.slot)), now_ms, out);
+    else if (live(s, *place.spare))
+        leave(t, s, at(s, position_of(*place.spare)), now_ms, out);
+    write_record(at(s, position), span, size, figures, now_ms);
+    set_slot(place.slot ? place.slot : place.spare, hash, position);
     s->n_spans++;
 }
 
@@ -374,27 +430,44 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
 {
     if (!any_figures(s))
         return false;
-    uint64_t position = reserve(t, s, record_size(0), now_ms, out);
-    uint64_t *slot;
-    (void)find(s, hash, br_load64(sample->span_id), sample->trace_id, &slot);
-    if (live(s, *slot)) {
+    uint64_t span_id = br_load64(sample->span_id);
+    uint32_t size = record_size(0);
+    struct record *r = at(s, reserve(t, s, size, now_ms, out));
+    *r = (struct record){.size = size,
+                         .span_id = span_id,
+                         .seen = tenths(now_ms),
+                         .pending = true,
+                         .has_trace = sample->trace_id != NULL};
+    uint64_t *spare = find(s, hash, span_id, sample->trace_id).spare;
+    if (live(s, *spare)) {
         /* Spans are worth more than samples without one. */
-        s->head = position;
+        r->dead = true;
         return false;
     }
-    struct record *r = at(s, position);
-    *r = (struct record){.size = record_size(0),
-                         .span_id = br_load64(sample->span_id),
-                         .seen = tenths(now_ms),
-                         .pending = 1,
-                         .has_trace = sample->trace_id != NULL};
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
-    struct join_figures *f = figures_of(s, r, true);
-    add_sample(f, sample);
-    set_slot(slot, hash, position);
+    add_sample(figures_of(s, r, true), sample, !sample->held);
+    set_slot(spare, hash, s->head - size);
     s->n_pending++;
     return true;
+}
+
+/* Adds a sample's figures to what is known of its span. */
+static void remember(struct join_table *t, struct shard *s, uint64_t hash,
+                     const struct place *place, const struct join_sample *sample, uint64_t now_ms,
+                     struct join_tally *out)
+{
+    struct record *r = place->slot ? at(s, position_of(*place->slot)) : NULL;
+    struct join_figures *f = r ? figures_of(s, r, true) : NULL;
+    bool waits = !sample->held && (!r || r->pending);
+    if (f) {
+        add_sample(f, sample, waits);
+    } else if (!r && !place->ambiguous && make_pending(t, s, hash, sample, now_ms, out)) {
+        return;
+    } else if (waits) {
+        out->unknown[sample->type]++; /* nobody will remember it */
+        out->any = true;
+    }
 }
 
 enum join_result join_table_sample(struct join_table *t, const struct join_sample *sample, bool add,
@@ -405,30 +478,19 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     struct shard *s = shard_of(t, hash);
     enum join_result result = JOIN_UNKNOWN;
     pthread_mutex_lock(&s->lock);
-    uint64_t *unused, *slot = find(s, hash, span_id, sample->trace_id, &unused);
-    struct record *r = slot ? at(s, position_of(*slot)) : NULL;
-    if (r && expired(t, r, now_ms)) {
-        if (!r->pending) {
-            result = JOIN_TOO_LATE;
-        } else if (r->figures) {
-            tally(out->unknown, &s->figures[r->figures - 1], out);
-            bury(s, slot);
-            r = NULL;
-        }
+    struct place place = find(s, hash, span_id, sample->trace_id);
+    struct record *r = place.slot ? at(s, position_of(*place.slot)) : NULL;
+    if (r && r->pending && expired(t, r, now_ms)) {
+        leave(t, s, r, now_ms, out);
+        *place.slot = 0;
+        place = (struct place){.spare = place.slot};
     } else if (r && !r->pending) {
-        result = JOIN_FOUND;
+        result = expired(t, r, now_ms) ? JOIN_TOO_LATE : JOIN_FOUND;
+    }
+    if (result == JOIN_FOUND)
         show(r, found, arg);
-    }
-    if (add && result != JOIN_TOO_LATE) {
-        struct join_figures *f = r ? figures_of(s, r, true) : NULL;
-        if (f)
-            add_sample(f, sample);
-        else if (result == JOIN_UNKNOWN && (r || !make_pending(t, s, hash, sample, now_ms, out))) {
-            /* Nobody will remember it. */
-            out->unknown[sample->type]++;
-            out->any = true;
-        }
-    }
+    if (add && result != JOIN_TOO_LATE)
+        remember(t, s, hash, &place, sample, now_ms, out);
     pthread_mutex_unlock(&s->lock);
     return result;
 }
@@ -439,8 +501,8 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
     pthread_mutex_lock(&s->lock);
-    uint64_t *unused, *slot = find(s, hash, id, trace_id, &unused);
-    struct record *r = slot ? at(s, position_of(*slot)) : NULL;
+    const uint64_t *slot = find(s, hash, id, trace_id).slot;
+    const struct record *r = slot ? at(s, position_of(*slot)) : NULL;
     bool any = r && r->figures;
     if (any)
         *ret = s->figures[r->figures - 1];
@@ -450,13 +512,14 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
 {
+    /* An item may be held for a window at most, and then looks again; and a timer may come late. */
+    uint64_t keep = 2 * (t->window_ms / 100) + 10;
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shards[k];
         pthread_mutex_lock(&s->lock);
         while (s->tail < s->head) {
             const struct record *r = at(s, s->tail);
-            /* Twice the window, so that a sample can still be told that it is too late. */
-            if (!r->dead && tenths(now_ms) - r->seen <= 2 * t->window_ms / 100)
+            if (!r->dead && age(r->seen, now_ms) <= keep)
                 break;
             evict(t, s, now_ms, out);
         }
@@ -468,6 +531,7 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
 
 uint16_t join_table_type(struct join_table *t, const char *name, size_t len)
 {
+    len = strnlen(name, len);
     pthread_mutex_lock(&t->names_lock);
     unsigned i = 0;
     while (i < t->n_types && (strlen(t->types[i]) != len || memcmp(t->types[i], name, len) != 0))
@@ -504,8 +568,10 @@ bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now
 {
     uint64_t hash = mix(t, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
     uint64_t entry = atomic_load_explicit(&t->services[hash >> 52], memory_order_relaxed);
-    uint64_t age = (tenths(now_ms) / 10 - entry) & time_mask;
-    return entry && ((entry ^ hash) & ~time_mask) == 0 && age <= t->window_ms / 1000;
+    uint64_t passed = (tenths(now_ms) / 10 - entry) & time_mask;
+    if (passed > time_mask / 2)
+        passed = 0; /* another worker's clock is a little ahead */
+    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= t->window_ms / 1000;
 }
 
 bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len, size_t max)
@@ -535,8 +601,8 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
         uint64_t p = s->tail;
         while (p < s->head && at(s, p)->dead)
             p += at(s, p)->size;
-        if (p < s->head && tenths(now_ms) - at(s, p)->seen > oldest)
-            oldest = tenths(now_ms) - at(s, p)->seen;
+        if (p < s->head && age(at(s, p)->seen, now_ms) > oldest)
+            oldest = age(at(s, p)->seen, now_ms);
         pthread_mutex_unlock(&s->lock);
     }
     ret->oldest_ms = (uint64_t)oldest * 100;
@@ -554,31 +620,29 @@ static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
     s->slots = (uint64_t *)(void *)memory;
     s->figures = (struct join_figures *)(void *)(memory + slots);
     s->ring = memory + slots + figures;
+    /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
-    s->head = s->tail = RESERVED;
+    s->head = s->tail = s->head_at = RESERVED;
 }
 
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms)
 {
-    struct join_table *t = aligned_alloc(64, sizeof *t);
-    size_t each = max_bytes / SHARDS & ~(size_t)63;
-    if (!t)
-        return NULL;
-    memset(t, 0, sizeof *t);
     /* From the system and not from the allocator: pages are made when they are first used, and large
      * ones spare a twentieth of the time. */
-    t->memory_len = each * SHARDS;
-    t->memory = mmap(NULL, t->memory_len, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (t->memory == MAP_FAILED) {
-        free(t);
+    size_t each = max_bytes / SHARDS & ~(size_t)127;
+    size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
+    void *memory = mmap(NULL, each * SHARDS + own, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
         return NULL;
-    }
-    (void)madvise(t->memory, t->memory_len, MADV_HUGEPAGE);
+    (void)madvise(memory, each * SHARDS, MADV_HUGEPAGE);
+    struct join_table *t = (void *)((uint8_t *)memory + each * SHARDS);
+    t->memory = memory;
+    t->memory_len = each * SHARDS + own;
     for (unsigned i = 0; i < SHARDS; i++)
-        init_shard(&t->shards[i], (uint8_t *)t->memory + i * each, each);
+        init_shard(&t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
-    t->max_bytes = t->memory_len;
+    t->max_bytes = each * SHARDS;
     t->window_ms = window_ms;
     pthread_mutex_init(&t->names_lock, NULL);
     return t;
@@ -596,5 +660,4 @@ void join_table_free(struct join_table *t)
         br_map_free(t->values[i], NULL);
     pthread_mutex_destroy(&t->names_lock);
     (void)munmap(t->memory, t->memory_len);
-    free(t);
 }

@@ -22,8 +22,10 @@
 struct join_table;
 
 #define JOIN_TYPES 64       /* profile types told apart; the last one is "other" */
-#define JOIN_SPAN_TYPES 4   /* of them on one span */
-#define JOIN_VALUE_MAX 255  /* bytes of an attribute's value that are kept */
+#define JOIN_SPAN_TYPES 6   /* of them on one span; past that the last one becomes "other" */
+#define JOIN_VALUE_MAX 255  /* bytes of a name or of an attribute's value that are kept */
+#define JOIN_BYTES_MIN (1u << 20)       /* the smallest table */
+#define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
 
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
@@ -39,12 +41,14 @@ struct join_figures {
     uint32_t count[JOIN_MEASURES];
     struct {
         uint16_t type;
-        uint32_t samples;
-    } types[JOIN_SPAN_TYPES];
+        bool used;
+        uint32_t waiting; /* samples that came before their span and are not counted yet */
+    } types[JOIN_SPAN_TYPES]; /* used ones first */
     uint8_t profile_id[16];
 };
 
-/* A span as it is entered, and as it is found (then pointing into the table, under its lock). */
+/* A span as it is entered, and as it is found (then pointing into the table, under its lock). Name and
+ * service have at most JOIN_VALUE_MAX bytes, attributes at most JOIN_ATTRIBUTES_BYTES_MAX. */
 struct join_span {
     const uint8_t *trace_id; /* 16 bytes, or NULL when not known */
     const uint8_t *span_id;  /* 8 bytes */
@@ -65,6 +69,7 @@ struct join_sample {
     uint64_t time_ns;
     uint32_t count;
     uint16_t type;
+    bool held; /* its item waits for the span: the caller counts what becomes of it, the table does not */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
@@ -80,10 +85,12 @@ struct join_tally {
     uint64_t late[JOIN_TYPES];    /* samples whose span came after them */
     uint64_t unknown[JOIN_TYPES]; /* samples whose span never came */
     uint64_t evicted;             /* spans that left because of the limit, inside the window */
+    uint64_t adopted;             /* spans that took over what samples before them added up to */
     bool any;
 };
 
-/* A table of `max_bytes` for spans of the last `window_ms`. NULL when there is no memory. */
+/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`. NULL when there is
+ * no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms);
 void join_table_free(struct join_table *t);
 
@@ -93,8 +100,10 @@ void join_table_enter(struct join_table *t, const struct join_span *spans, size_
 
 typedef void join_found_fn(void *arg, const struct join_span *span);
 
-/* Looks a sample's span up and, with `add`, adds the sample's figures to it (or leaves them pending).
- * When found, `found(arg, span)` is called under the lock: it must be quick and must not call back. */
+/* Looks the span of a sample that came at `now_ms` up and, with `add`, adds the sample's figures to it (or
+ * leaves them pending; where no memory for figures is left, they are not added). A span id alone that
+ * spans of two traces have names neither of them. When found, `found(arg, span)` is called under the
+ * lock: it must be quick and must not call back. */
 enum join_result join_table_sample(struct join_table *t, const struct join_sample *s, bool add,
                                    uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
@@ -103,7 +112,8 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
 bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
                         struct join_figures *ret);
 
-/* Forgets what is past the window: pending samples in it count as unknown. */
+/* Forgets spans some time after the window, so that samples can still be told that they are too late.
+ * Samples that waited for a span in vain count as unknown then. */
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *tally);
 
 /* The number of a profile type's name, the same for all workers; JOIN_TYPES - 1 when there are too many. */

@@ -109,6 +109,8 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
                      .n_additions = part->n_items,
                      .levels = item->signal == BR_TRACES ? 2 : 3};
     size_t size = measure(&e, body, end, 0);
+    if (e.leaf != e.n_additions)
+        size = SIZE_MAX;
     struct br_buf *buf =
         size == SIZE_MAX ? NULL : br_buf_new(part->buf->pool, br_len_size(1, size));
     if (!buf) {

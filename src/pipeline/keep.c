@@ -15,6 +15,7 @@ struct br_keeper {
     void *arg;
     struct br_list items; /* of kept */
     unsigned n_waiting;
+    size_t bytes;
     struct br_log_limit log_limit;
 };
 
@@ -24,6 +25,7 @@ struct kept {
     struct br_item *item;
     struct br_timer timer;
     uint64_t delay_ms;
+    size_t bytes;
 };
 
 void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
@@ -48,6 +50,7 @@ static void end(struct kept *p, const struct br_outcome *o)
                                                  : "retries_exhausted",
                      o, &k->log_limit);
     br_host_timer_stop(k->node->host, &p->timer);
+    k->bytes -= p->bytes;
     br_item_done(p->item);
     br_list_remove(&p->link);
     br_free(p);
@@ -104,7 +107,8 @@ void br_keeper_send(struct br_keeper *k, struct br_item *item)
         br_item_done(item);
         return;
     }
-    *p = (struct kept){.keeper = k, .item = item, .delay_ms = RETRY_FIRST_MS};
+    *p = (struct kept){.keeper = k, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
+    k->bytes += p->bytes;
     br_list_append(&k->items, &p->link);
     try_once(p);
 }
@@ -127,6 +131,11 @@ struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, 
 unsigned br_keeper_kept(const struct br_keeper *k)
 {
     return k->n_waiting;
+}
+
+size_t br_keeper_bytes(const struct br_keeper *k)
+{
+    return k->bytes;
 }
 
 bool br_keeper_idle(const struct br_keeper *k)

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What joined samples refer to and their dictionary has not: keys, attributes and links, each once. */
+#pragma once
+
+#include "otlp/dictionary.h"
+#include "otlp/edit.h"
+
+#define JOIN_KEYS_MAX 17
+
+struct br_map;
+
+struct join_extension {
+    struct br_arena *arena;
+    struct br_addition fields; /* of ProfilesDictionary */
+    size_t cap;
+    uint32_t n_strings, n_attributes, n_links; /* entries of the dictionary and these */
+    uint32_t keys[JOIN_KEYS_MAX];   /* string index of each key; 0: not there yet */
+    uint32_t others[JOIN_KEYS_MAX]; /* attribute index of each key's `_other` */
+    struct br_map *known;           /* indices + 1 by content */
+    bool no_memory;                 /* what it says is not to be used */
+};
+
+/* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
+void join_extension_init(struct join_extension *e, struct br_arena *arena,
+                         const struct br_dictionary_view *view);
+void join_extension_release(struct join_extension *e);
+
+/* Says whether a value that is new to the extension may be used for key number `key`. */
+typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
+
+/* The index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number `key`, called
+ * `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
+uint32_t join_extension_attribute(struct join_extension *e, unsigned key, const char *name,
+                                  const uint8_t *value, size_t len, join_allowed_fn *allowed,
+                                  void *arg, bool *ret_other);
+
+/* The index of a link; `trace_id` may be NULL. */
+uint32_t join_extension_link(struct join_extension *e, const uint8_t *trace_id,
+                             const uint8_t *span_id);
+
+/* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
+int join_extension_write(const struct join_extension *e, struct br_item *item);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The traces side of the join: what samples add up to, onto spans. */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "otlp/edit.h"
+#include "processors/join/join.h"
+#include "wire/protobuf.h"
+
+#define SPAN_ATTRIBUTES 9 /* field of Span */
+#define ARENA_MAX (64u << 20)
+
+enum mark {
+    MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
+    MARK_PROFILE_ID,
+    MARK_TYPE,
+    MARK_COUNT,
+    MARK_DURATION,
+    MARKS,
+};
+
+static const char *const keys[MARKS] = {"pyroscope.profile.id", "profile.id", "profile.type",
+                                        "profile.sample_count", "profile.duration_us"};
+
+/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join, knows
+ * better. */
+static unsigned marks_of(const struct br_span *span)
+{
+    const uint8_t *p = span->body, *end = p + span->body_len;
+    struct br_field f, g;
+    unsigned has = 0;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        const uint8_t *q = f.data, *stop = f.data + f.value;
+        while (f.number == SPAN_ATTRIBUTES && q < stop && (q = br_field_next(q, stop, &g)))
+            for (unsigned i = 0; g.number == 1 && i < MARKS; i++)
+                if (g.value == strlen(keys[i]) && memcmp(g.data, keys[i], g.value) == 0)
+                    has |= 1u << i;
+    }
+    return has;
+}
+
+struct marking {
+    struct join *j;
+    struct br_arena arena;
+    unsigned has; /* bits, of the span at hand */
+    int rc;
+};
+
+static void add_text(struct marking *m, struct br_addition *a, enum mark mark, const char *text,
+                     size_t len)
+{
+    if (!m->rc && len && !(m->has >> mark & 1))
+        m->rc = br_add_string(&m->arena, a, SPAN_ATTRIBUTES, keys[mark], text, len);
+}
+
+static void add_int(struct marking *m, struct br_addition *a, enum mark mark, uint64_t value)
+{
+    if (!m->rc && !(m->has >> mark & 1))
+        m->rc = br_add_int(&m->arena, a, SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
+}
+
+static void add_hex(struct marking *m, struct br_addition *a, enum mark mark, const uint8_t *id,
+                    size_t len)
+{
+    char hex[33];
+    struct br_str s = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
+    br_str_hex(&s, id, len);
+    add_text(m, a, mark, hex, s.len);
+}
+
+static void add_figures(struct marking *m, const struct br_span *span,
+                        const struct join_figures *f, struct br_addition *a)
+{
+    static const uint8_t none[16];
+    enum join_measure measure = f->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
+                                : f->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
+                                : f->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
+                                                           : JOIN_OTHER;
+    struct br_str types = {.max = 2048};
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES && f->types[i].used; i++)
+        br_str_printf(&types, "%s%s", i ? "," : "",
+                      join_table_type_name(m->j->table, f->types[i].type));
+    if (types.failed)
+        m->rc = BR_ENOMEM;
+    if (memcmp(f->profile_id, none, sizeof none) != 0)
+        add_hex(m, a, MARK_PROFILE_ID, f->profile_id, 16);
+    else if (span->trace_id)
+        add_hex(m, a, MARK_PROFILE_ID, span->trace_id, 16);
+    add_text(m, a, MARK_TYPE, types.data, types.len);
+    add_int(m, a, MARK_COUNT, f->count[measure]);
+    if (measure != JOIN_OTHER)
+        add_int(m, a, MARK_DURATION, f->time_ns[measure] / 1000);
+    br_str_release(&types);
+}
+
+/* What is appended to one span; nothing when there is nothing to say, or no memory. */
+static struct br_addition mark_span(struct marking *m, const struct br_span *span, bool figures,
+                                    bool likely)
+{
+    struct br_addition a = {0};
+    struct join_figures f;
+    if (!span->span_id)
+        return a;
+    bool has_figures =
+        figures && join_table_figures(m->j->table, span->trace_id, span->span_id, &f);
+    if (!has_figures && !likely)
+        return a;
+    m->has = marks_of(span);
+    m->rc = 0;
+    if (has_figures)
+        add_figures(m, span, &f, &a);
+    add_hex(m, &a, MARK_PYROSCOPE_ID, span->span_id, 8);
+    return m->rc ? (struct br_addition){0} : a;
+}
+
+void join_mark_spans(struct join *j, struct br_item *item, bool figures)
+{
+    const struct br_span *spans = join_spans_of(item);
+    uint64_t now_ms = br_host_mono_ms(j->node->host);
+    struct marking m = {.j = j};
+    br_arena_init(&m.arena, ARENA_MAX);
+    uint32_t i = 0, n_items = item->n_items;
+    struct br_addition *additions =
+        spans ? br_arena_calloc(&m.arena, n_items, sizeof *additions) : NULL;
+    for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
+        struct br_part *part = &item->parts[p];
+        struct join_service service = join_service_of(part, NULL);
+        bool likely = j->config->mark == JOIN_MARK_LIKELY &&
+                      join_service_profiled(j, &service, now_ms);
+        uint32_t first = i, n_marked = 0;
+        for (; i < n_items && spans[i].part == p; i++) {
+            additions[i] = mark_span(&m, &spans[i], figures, likely);
+            n_marked += additions[i].len > 0;
+        }
+        if (n_marked && br_part_append(item, part, additions + first) == 0)
+            *j->marked += n_marked;
+    }
+    br_arena_release(&m.arena);
+}
