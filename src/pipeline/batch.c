@@ -13,7 +13,7 @@
 /* Late acknowledgement: a batch that has left and has not ended, in one piece or several. */
 struct batch {
     struct br_list link; /* batcher->out */
-    struct br_batcher *batcher;
+    struct br_batcher *batcher; /* NULL once that was freed */
     struct br_list waiting; /* the items it was made of */
     unsigned n_pieces;      /* not ended */
     struct br_outcome outcome;
@@ -36,7 +36,9 @@ struct br_batcher {
     struct br_list waiting;   /* late: items in `gathered` */
     struct br_list out;       /* of batch */
     struct br_keeper *keeper; /* early: who answers for batches that have left */
-    struct br_timer timer;
+    struct br_timer timer;    /* parked while nothing is gathered */
+    bool timing;              /* it is not */
+    bool overdue;             /* what is gathered leaves as soon as it may */
     void (*on_end)(void *arg);
     void *on_end_arg;
     struct br_log_limit log_limit;
@@ -55,6 +57,13 @@ static size_t gathered_size(const struct br_batcher *b)
     return b->merge ? br_merge_size(b->merge) : b->gathered->size;
 }
 
+/* So much is out there that no further batch may leave. */
+static bool blocked(const struct br_batcher *b)
+{
+    return b->keeper && (br_keeper_kept(b->keeper) >= BR_BATCH_KEPT_MAX ||
+                         (!b->config.final && br_keeper_count(b->keeper) >= BR_BATCH_OUT_MAX));
+}
+
 static bool gathered_any(const struct br_batcher *b)
 {
     return gathered_items(b) > 0 || b->gathered->n_parts > 0 || b->gathered->n_held > 0 ||
@@ -63,15 +72,20 @@ static bool gathered_any(const struct br_batcher *b)
 
 /* --- Late batches under way ------------------------------------------------------------------ */
 
-static void end_batch(struct batch *batch)
+static void tell_waiting(struct batch *batch)
 {
-    struct br_batcher *b = batch->batcher;
     struct br_list *l;
     while ((l = br_list_shift(&batch->waiting)))
         br_item_finish(br_container_of(l, struct br_item, link), &batch->outcome);
     br_list_remove(&batch->link);
+}
+
+static void end_batch(struct batch *batch)
+{
+    struct br_batcher *b = batch->batcher;
+    tell_waiting(batch);
     br_free(batch);
-    if (b->on_end)
+    if (b && b->on_end)
         b->on_end(b->on_end_arg);
 }
 
@@ -130,10 +144,23 @@ static void send_late(struct batch *batch, struct br_item *item)
     br_consume(batch->batcher->next, item);
 }
 
+static void park_timer(struct br_batcher *b)
+{
+    b->timing = false;
+    (void)br_host_timer_park(b->host, &b->timer, on_timer);
+}
+
+static void start_timer(struct br_batcher *b, uint64_t ms)
+{
+    b->timing = true;
+    (void)br_host_timer(b->host, &b->timer, ms, on_timer);
+}
+
 /* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again. */
 static bool leave(struct br_batcher *b)
 {
-    br_host_timer_stop(b->host, &b->timer);
+    park_timer(b);
+    b->overdue = false;
     if (!gathered_any(b))
         return true;
     struct pieces pieces = {.batcher = b};
@@ -146,7 +173,7 @@ static bool leave(struct br_batcher *b)
         make_pieces(b, b->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
-        (void)br_host_timer(b->host, &b->timer, NO_MEMORY_MS, on_timer);
+        start_timer(b, NO_MEMORY_MS);
         return false;
     }
     b->gathered = fresh;
@@ -174,6 +201,13 @@ static bool leave(struct br_batcher *b)
 static void on_timer(struct br_timer *t)
 {
     struct br_batcher *b = br_container_of(t, struct br_batcher, timer);
+    park_timer(b);
+    if (!gathered_any(b))
+        return;
+    if (blocked(b)) {
+        b->overdue = true;
+        return;
+    }
     *b->by_timeout += 1;
     (void)leave(b);
 }
@@ -204,9 +238,11 @@ static bool full(const struct br_batcher *b)
     return b->config.min_size && gathered_size(b) >= b->config.min_size;
 }
 
-static bool too_many_kept(const struct br_batcher *b)
+/* As much is gathered as may be while no batch can leave. */
+static bool brimful(const struct br_batcher *b)
 {
-    return b->keeper && br_keeper_kept(b->keeper) >= BR_BATCH_KEPT_MAX;
+    size_t least = b->config.bytes ? BR_BATCH_WAIT_BYTES : BR_BATCH_WAIT_ITEMS;
+    return gathered_size(b) >= (b->config.min_size > least ? b->config.min_size : least);
 }
 
 void br_batcher_add(struct br_batcher *b, struct br_item *item)
@@ -215,12 +251,12 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         br_item_done(item);
         return;
     }
-    if (too_many_kept(b) && full(b)) {
-        refuse(item, "batch: the next in the pipeline refuses batches, and no more can be held");
+    if (blocked(b) && brimful(b)) {
+        refuse(item, "batch: the next in the pipeline takes no batches, and no more can be held");
         return;
     }
     int rc = gather(b, item);
-    if (rc == BR_EFULL && gathered_any(b) && leave(b))
+    if (rc == BR_EFULL && gathered_any(b) && !blocked(b) && leave(b))
         rc = gather(b, item);
     if (rc) {
         refuse(item, "batch: out of memory");
@@ -230,14 +266,16 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         br_list_append(&b->waiting, &item->link);
     else
         br_item_done(item);
-    if (full(b) && !too_many_kept(b)) {
+    if (blocked(b)) {
+        b->overdue = b->overdue || full(b) || b->config.timeout_ms == 0;
+    } else if (full(b)) {
         *b->by_size += 1;
         (void)leave(b);
     } else if (b->config.timeout_ms == 0) {
         (void)leave(b);
-    } else if (!b->timer.slot) {
-        (void)br_host_timer(b->host, &b->timer, b->config.timeout_ms, on_timer);
     }
+    if (gathered_any(b) && !b->timing && !b->overdue)
+        start_timer(b, b->config.timeout_ms);
 }
 
 void br_batcher_flush(struct br_batcher *b)
@@ -260,6 +298,8 @@ void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
 static void on_kept_end(void *arg)
 {
     struct br_batcher *b = arg;
+    if (b->overdue && !blocked(b))
+        (void)leave(b);
     if (b->on_end)
         b->on_end(b->on_end_arg);
 }
@@ -282,7 +322,8 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
         b->merge = br_merge_new(b->host, MERGE_MAX_BYTES);
     if (!config->late)
         b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
-    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper)) {
+    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||
+        !br_host_timer_park(b->host, &b->timer, on_timer)) {
         br_keeper_free(b->keeper);
         br_merge_free(b->merge);
         br_item_free(b->gathered);
@@ -308,11 +349,12 @@ void br_batcher_free(struct br_batcher *b)
     b->on_end = NULL;
     br_host_timer_stop(b->host, &b->timer);
     br_keeper_free(b->keeper);
-    /* Late batches still out there end here: their items are told, and their pieces tell nobody. */
+    /* The items of late batches that are still out there are told now; the batch ends on its own. */
     while (!br_list_empty(&b->out)) {
         struct batch *batch = br_container_of(b->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &o);
-        end_batch(batch);
+        batch->batcher = NULL;
+        tell_waiting(batch);
     }
     struct br_list *l;
     while ((l = br_list_shift(&b->waiting)))

@@ -5,8 +5,10 @@
  *
  * Early acknowledgement: an item is done once its data is in the batch, and from then on the batcher
  * answers for it: a batch that is refused for now is kept and sent again; one that is refused for good
- * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept and the next one is
- * full, new items are refused. Late acknowledgement: an item is finished as its batch is.
+ * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept, or BR_BATCH_OUT_MAX
+ * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
+ * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
+ * batch is.
  */
 #pragma once
 
@@ -16,6 +18,9 @@
 #include "pipeline/component.h"
 
 #define BR_BATCH_KEPT_MAX 4
+#define BR_BATCH_OUT_MAX 16
+#define BR_BATCH_WAIT_ITEMS 8192
+#define BR_BATCH_WAIT_BYTES (8u << 20)
 
 struct br_batch_config {
     uint64_t timeout_ms; /* 0: at once */

@@ -9,6 +9,7 @@
 
 /* So that components which finish each other's items for ever cannot starve the sockets. */
 #define TURN_MAX 100000
+#define PARKED_MS (1ull << 40) /* 34 years */
 
 int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_pool *pool)
 {
@@ -46,6 +47,11 @@ uint64_t br_host_unix_ns(struct br_host *h)
 bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn)
 {
     return br_timers_arm(&h->timers, t, br_host_mono_ms(h) + delay_ms, fn) == 0;
+}
+
+bool br_host_timer_park(struct br_host *h, struct br_timer *t, br_timer_fn *fn)
+{
+    return br_host_timer(h, t, PARKED_MS, fn);
 }
 
 void br_host_timer_stop(struct br_host *h, struct br_timer *t)

@@ -65,6 +65,11 @@ uint64_t br_host_unix_ns(struct br_host *h);
 bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn);
 void br_host_timer_stop(struct br_host *h, struct br_timer *t);
 
+/* Arms `t` for a time that does not come. From then on br_host_timer and br_host_timer_park cannot fail
+ * for it, until it is stopped: for timers that hold up data which nobody else would move. In its own
+ * callback it has to be armed or parked before anything else is. */
+bool br_host_timer_park(struct br_host *h, struct br_timer *t, br_timer_fn *fn);
+
 /* Queues `d` for the end of this loop turn; once, however often it is called before. */
 void br_host_defer(struct br_host *h, struct br_deferred *d, void (*fn)(struct br_deferred *d));
 void br_host_defer_cancel(struct br_deferred *d);

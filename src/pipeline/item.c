@@ -295,6 +295,19 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     return child;
 }
 
+static void on_orphan(struct br_item *child, void *reason)
+{
+    struct br_item *item = child->parent;
+    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    br_item_done(item);
+}
+
+void br_item_orphan(struct br_item *attempt, const char *reason)
+{
+    attempt->done = on_orphan;
+    attempt->done_arg = (void *)(uintptr_t)reason;
+}
+
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
     piece->parent = item;

@@ -148,6 +148,10 @@ struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt deb
  * NULL when there is no memory. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
+/* Gives up waiting for an attempt that has not been completed: its callback is not called; instead the
+ * item that it is a try at ends with it, and what that then owes is dropped for `reason` (a constant). */
+void br_item_orphan(struct br_item *attempt, const char *reason);
+
 /* Makes `piece`, a part of the data of `item`, its child and gives it its share of the debt. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 

@@ -14,7 +14,7 @@ struct br_keeper {
     void (*on_end)(void *arg);
     void *arg;
     struct br_list items; /* of kept */
-    unsigned n_waiting;
+    unsigned n_items, n_waiting;
     size_t bytes;
     struct br_log_limit log_limit;
 };
@@ -23,6 +23,7 @@ struct kept {
     struct br_list link;
     struct br_keeper *keeper;
     struct br_item *item;
+    struct br_item *attempt; /* under way; NULL while it waits for its timer */
     struct br_timer timer;
     uint64_t delay_ms;
     size_t bytes;
@@ -53,6 +54,7 @@ static void end(struct kept *p, const struct br_outcome *o)
     k->bytes -= p->bytes;
     br_item_done(p->item);
     br_list_remove(&p->link);
+    k->n_items--;
     br_free(p);
     if (k->on_end && !k->freeing)
         k->on_end(k->arg);
@@ -81,6 +83,7 @@ static void on_attempt(struct br_item *child, void *arg)
 {
     struct kept *p = arg;
     const struct br_outcome *o = &child->outcome;
+    p->attempt = NULL;
     if (o->verdict == BR_RETRY && !p->keeper->final && !p->keeper->freeing)
         again(p, o);
     else
@@ -91,6 +94,7 @@ static void try_once(struct kept *p)
 {
     struct br_item *child = br_item_attempt(p->item, on_attempt, p);
     if (child) {
+        p->attempt = child;
         br_consume(p->keeper->next, child);
         return;
     }
@@ -110,6 +114,7 @@ void br_keeper_send(struct br_keeper *k, struct br_item *item)
     *p = (struct kept){.keeper = k, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
     k->bytes += p->bytes;
     br_list_append(&k->items, &p->link);
+    k->n_items++;
     try_once(p);
 }
 
@@ -138,6 +143,11 @@ size_t br_keeper_bytes(const struct br_keeper *k)
     return k->bytes;
 }
 
+unsigned br_keeper_count(const struct br_keeper *k)
+{
+    return k->n_items;
+}
+
 bool br_keeper_idle(const struct br_keeper *k)
 {
     return br_list_empty(&k->items);
@@ -149,7 +159,16 @@ void br_keeper_free(struct br_keeper *k)
         return;
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     k->freeing = true;
-    while (!br_list_empty(&k->items))
-        end(br_container_of(k->items.next, struct kept, link), &o);
+    while (!br_list_empty(&k->items)) {
+        struct kept *p = br_container_of(k->items.next, struct kept, link);
+        if (!p->attempt) {
+            end(p, &o);
+            continue;
+        }
+        /* It is downstream, or finished and not completed yet: it ends on its own. */
+        br_item_orphan(p->attempt, "shutdown");
+        br_list_remove(&p->link);
+        br_free(p);
+    }
     br_free(k);
 }

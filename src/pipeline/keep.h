@@ -20,8 +20,10 @@ struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, 
 /* Takes an item without parent and without a callback, and sends it until it is delivered or dropped. */
 void br_keeper_send(struct br_keeper *k, struct br_item *item);
 
-/* Items that were refused and wait; bytes of items under way or waiting; none under way or waiting. */
+/* Items that were refused and wait; these and the ones under way, and their bytes; whether there are
+ * none. */
 unsigned br_keeper_kept(const struct br_keeper *k);
+unsigned br_keeper_count(const struct br_keeper *k);
 size_t br_keeper_bytes(const struct br_keeper *k);
 bool br_keeper_idle(const struct br_keeper *k);
 

@@ -5,6 +5,7 @@
 #include "pipeline/exporter.h"
 
 #define LOG_EVERY_MS 60000
+#define NO_MEMORY_MS 200
 
 struct br_queue {
     struct br_consumer input;
@@ -21,6 +22,7 @@ struct br_queue {
     unsigned in_flight;
     bool stalled;            /* the destination refused the last attempt for now */
     size_t stalled_bytes;    /* our part of host->stalled_bytes */
+    struct br_timer again; /* for what could not be sent without memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
@@ -87,6 +89,7 @@ static void lose(struct br_queue *q, struct br_item *item, const struct br_outco
 }
 
 static void dispatch(struct br_queue *q);
+static void on_again(struct br_timer *t);
 static void enqueue(struct br_queue *q, struct br_item *item);
 
 static void count_result(struct br_queue *q, const struct br_item *child)
@@ -148,7 +151,8 @@ static void dispatch(struct br_queue *q)
         struct br_item *item =
             br_container_of(br_list_shift(&q->waiting), struct br_item, link);
         if (!send_one(q, item)) {
-            br_list_append(&q->waiting, &item->link); /* no memory: when something has ended */
+            br_list_append(&q->waiting, &item->link);
+            (void)br_host_timer(q->node->host, &q->again, NO_MEMORY_MS, on_again);
             return;
         }
     }
@@ -159,6 +163,13 @@ static void dispatch(struct br_queue *q)
         br_list_remove(&item->link);
         enqueue(q, item);
     }
+}
+
+static void on_again(struct br_timer *t)
+{
+    struct br_queue *q = br_container_of(t, struct br_queue, again);
+    (void)br_host_timer_park(q->node->host, &q->again, on_again);
+    dispatch(q);
 }
 
 /* Puts an item, ours or its sender's, where consumers take it. */
@@ -197,7 +208,7 @@ static void queue_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
     } else if (item->n_items == 0 && item->n_parts == 0) {
         br_item_done(item);
-    } else if (!q->config->enabled || fits(q, item)) {
+    } else if (!q->config->enabled || (br_list_empty(&q->overflow) && fits(q, item))) {
         enqueue(q, item);
     } else if (q->config->block_on_overflow) {
         br_list_append(&q->overflow, &item->link);
@@ -285,7 +296,7 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
     br_list_init(&q->overflow);
     br_list_init(&q->flying);
     make_metrics(q);
-    if (!make_batchers(q)) {
+    if (!br_host_timer_park(node->host, &q->again, on_again) || !make_batchers(q)) {
         br_queue_free(q);
         return NULL;
     }
@@ -342,6 +353,7 @@ void br_queue_free(struct br_queue *q)
     if (!q)
         return;
     br_queue_drop(q);
+    br_host_timer_stop(q->node->host, &q->again);
     br_free(q);
 }
 

@@ -275,10 +275,12 @@ size_t items_numbers(enum br_signal signal, const uint8_t *data, size_t len, uin
 {
     struct numbers o = {.signal = signal, .ret = ret, .max = max};
     struct br_field f;
+    if (!len)
+        return 0;
     const uint8_t *p = data, *end = data + len;
     while (p < end && (p = br_field_next(p, end, &f)))
         if (f.number == 1 && f.wire == BR_WIRE_LEN)
             descend(&o, f.data, f.data + f.value, signal == BR_TRACES ? 2 : 3);
-    assert_true(len == 0 || p);
+    assert_non_null(p);
     return o.n;
 }

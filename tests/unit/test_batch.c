@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the two above */
+#include <cmocka.h>
+
+#include <fcntl.h>
+
+#include "base/mem.h"
+#include "pipeline/batch.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+
+struct bed {
+    struct fake_host *h;
+    struct fake_sink sink;
+    struct fake_tally tally;
+    struct br_node node;
+    struct br_batch_config config; /* 200 ms, 10 items */
+    struct br_batcher *batcher;
+    enum br_signal signal;
+    unsigned n_ended;
+};
+
+static int setup(void **state)
+{
+    struct bed *b = calloc(1, sizeof *b);
+    b->h = fake_host_new();
+    fake_sink_init(&b->sink, &b->h->host);
+    b->node = fake_node(&b->h->host);
+    b->config = (struct br_batch_config){.timeout_ms = 200, .min_size = 10};
+    *state = b;
+    return 0;
+}
+
+static void on_end(void *arg)
+{
+    struct bed *b = arg;
+    b->n_ended++;
+}
+
+static void make(struct bed *b, enum br_signal signal)
+{
+    b->signal = signal;
+    b->batcher = br_batcher_new(&b->node, signal, &b->config, &b->sink.consumer);
+    if (b->batcher)
+        br_batcher_on_end(b->batcher, on_end, b);
+}
+
+/* As a graph ends: downstream first. */
+static void end(struct bed *b)
+{
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
+    fake_host_turn(b->h);
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    fake_host_check_ledger(b->h);
+}
+
+static int teardown(void **state)
+{
+    struct bed *b = *state;
+    end(b);
+    fake_sink_free(&b->sink);
+    fake_host_free(b->h);
+    free(b);
+    return 0;
+}
+
+static void add(struct bed *b, uint64_t first, uint32_t n)
+{
+    br_batcher_add(b->batcher, fake_tally_item(&b->tally, &b->h->host, b->signal, first, n));
+    fake_host_turn(b->h);
+}
+
+static size_t once(const struct bed *b, uint64_t first, size_t n)
+{
+    return fake_sink_once(&b->sink, b->signal, first, n);
+}
+
+/* --- When a batch leaves ---------------------------------------------------------------------- */
+
+static void by_size(void **state)
+{
+    struct bed *b = *state;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
+        make(b, s);
+        unsigned before = b->sink.n_items;
+        add(b, 0, 4);
+        add(b, 4, 5);
+        assert_int_equal(b->sink.n_items, before);
+        add(b, 9, 1);
+        assert_int_equal(b->sink.n_items, before + 1);
+        assert_int_equal(b->sink.largest, 10);
+        assert_int_equal(once(b, 0, 10), 10);
+        assert_true(br_batcher_idle(b->batcher));
+        end(b);
+    }
+    assert_int_equal(b->tally.n_done, 6);
+    assert_true(fake_host_metric(b->h, "otelcol_processor_batch_batch_size_trigger_send",
+                                 "exporter=\"test\"") == 2);
+}
+
+static void by_time_from_its_first_item_on(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    fake_host_advance(b->h, 1000);
+    uint64_t start = b->h->now_ms;
+    add(b, 0, 1);
+    fake_host_advance(b->h, 150);
+    add(b, 1, 1);
+    fake_host_advance(b->h, 49);
+    assert_int_equal(b->sink.n_items, 0);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->sink.last_ms, start + 200);
+    assert_int_equal(once(b, 0, 2), 2);
+    fake_host_advance(b->h, 100);
+    add(b, 2, 1); /* the next one's time starts with its own first item */
+    fake_host_advance(b->h, 199);
+    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 2);
+    fake_host_advance(b->h, 10000);
+    assert_int_equal(b->sink.n_items, 2);
+}
+
+static void a_full_batch_starts_the_time_anew(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    add(b, 0, 5);
+    fake_host_advance(b->h, 190);
+    add(b, 5, 5);
+    assert_int_equal(b->sink.n_items, 1);
+    add(b, 10, 1);
+    fake_host_advance(b->h, 199);
+    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 2);
+}
+
+static void at_once_without_a_timeout(void **state)
+{
+    struct bed *b = *state;
+    b->config.timeout_ms = 0;
+    make(b, BR_PROFILES);
+    add(b, 0, 1);
+    add(b, 1, 1);
+    assert_int_equal(b->sink.n_items, 2);
+}
+
+static void by_time_alone_without_a_size(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 0;
+    make(b, BR_TRACES);
+    for (uint64_t i = 0; i < 100; i++)
+        add(b, i * 7, 7);
+    assert_int_equal(b->sink.n_items, 0);
+    fake_host_advance(b->h, 200);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(once(b, 0, 700), 700);
+}
+
+static void when_told_to(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_PROFILES);
+    br_batcher_flush(b->batcher); /* nothing to send */
+    add(b, 0, 3);
+    br_batcher_flush(b->batcher);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->n_ended, 1);
+    assert_true(br_batcher_idle(b->batcher));
+}
+
+static void sizes_in_bytes(void **state)
+{
+    struct bed *b = *state;
+    struct wire w = {0};
+    items_traces(&w, 0, 1, 1);
+    b->config.bytes = true;
+    b->config.min_size = 3 * w.len;
+    b->config.max_size = 3 * w.len;
+    make(b, BR_TRACES);
+    add(b, 0, 1);
+    add(b, 12, 1); /* numbers whose spans are alike */
+    assert_int_equal(b->sink.n_items, 0);
+    add(b, 24, 1);
+    assert_int_equal(b->sink.n_items, 1);
+    add(b, 100, 40);
+    fake_host_advance(b->h, 200);
+    assert_in_range(b->sink.largest_size, 1, 3 * w.len);
+    assert_int_equal(once(b, 100, 40), 40);
+    wire_free(&w);
+}
+
+static void cut_at_the_maximum(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_size = 10;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
+        make(b, s);
+        unsigned before = b->sink.n_items;
+        b->sink.largest = 0;
+        add(b, 0, 9);
+        add(b, 9, 28);
+        assert_int_equal(b->sink.largest, 10);
+        assert_in_range(b->sink.n_items - before, 4, 6);
+        assert_int_equal(once(b, 0, 37), 37);
+        end(b);
+    }
+}
+
+static void requests_without_anything_are_done(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    br_batcher_add(b->batcher, items_walk(&b->h->host, BR_TRACES, NULL, 0));
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->sink.n_items, 0);
+    add(b, 0, 0); /* a resource without spans: it goes along */
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_int_equal(b->tally.n_done, 1);
+}
+
+/* --- Who answers ------------------------------------------------------------------------------ */
+
+static void early_a_refused_batch_is_kept_and_sent_again(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    b->sink.first_fail = 3;
+    add(b, 0, 10);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_true(*b->h->host.ledger.held[BR_TRACES] == 10);
+    fake_host_advance(b->h, 200 + 400 + 800);
+    assert_int_equal(b->sink.n_items, 4);
+    assert_int_equal(once(b, 0, 10), 10);
+    assert_true(br_batcher_idle(b->batcher));
+}
+
+static void early_the_hint_of_the_next_one_counts(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    b->sink.first_fail = 1;
+    b->sink.delay_ms = 5000;
+    add(b, 0, 10);
+    fake_host_advance(b->h, 4999);
+    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 2);
+}
+
+static void early_what_is_rejected_is_dropped_and_counted(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_PROFILES);
+    b->sink.verdict = FAKE_REJECT;
+    add(b, 0, 10);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_true(fake_host_dropped(b->h, BR_PROFILES, "rejected") == 10);
+    assert_true(br_batcher_idle(b->batcher));
+}
+
+static void early_with_a_final_next_one_it_does_not_try_again(void **state)
+{
+    struct bed *b = *state;
+    b->config.final = true;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_RETRY;
+    add(b, 0, 10);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 10);
+    assert_int_equal(b->sink.n_items, 1);
+}
+
+static void late_items_are_answered_as_their_batch_is(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_HOLD;
+    static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
+    for (unsigned i = 0; i < 3; i++) {
+        add(b, i * 10, 5);
+        add(b, i * 10 + 5, 5);
+        assert_int_equal(b->tally.n, 2 * i);
+        fake_sink_release(&b->sink, verdicts[i]);
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n, 2 * (i + 1));
+    }
+    assert_int_equal(b->tally.n_done, 2);
+    assert_int_equal(b->tally.n_retry, 2);
+    assert_int_equal(b->tally.n_reject, 2);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 10);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 20);
+}
+
+static void late_the_worst_piece_answers_for_all(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    b->config.max_size = 10;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_HOLD;
+    add(b, 0, 9);
+    add(b, 9, 21);
+    assert_in_range(b->sink.n_held, 3, 4);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 2);
+}
+
+/* --- Bounds ----------------------------------------------------------------------------------- */
+
+static double held(struct bed *b)
+{
+    return *b->h->host.ledger.held[b->signal];
+}
+
+/* What is held stays bounded while the next one refuses, and all of it arrives afterwards. */
+static void check_bound(struct bed *b, uint32_t n, double most, bool slow)
+{
+    b->sink.verdict = slow ? FAKE_HOLD : FAKE_RETRY;
+    b->sink.delay_ms = 1000;
+    uint64_t first = 0;
+    for (int i = 0; i < 400; i++, first += n) {
+        add(b, first % 90000, n);
+        fake_host_advance(b->h, 300);
+        assert_true(held(b) <= most);
+    }
+    assert_true(b->tally.n_retry > 0);
+    assert_int_equal(b->tally.n_done + b->tally.n_retry, 400);
+    b->sink.verdict = FAKE_DONE;
+    fake_sink_release(&b->sink, FAKE_DONE);
+    br_batcher_flush(b->batcher);
+    fake_host_advance(b->h, 30000);
+    assert_true(held(b) == 0);
+    assert_true(br_batcher_idle(b->batcher));
+    assert_true(*b->h->host.ledger.sent[b->signal] == (double)b->tally.n_done * n);
+}
+
+#define WAITING (BR_BATCH_WAIT_ITEMS + 200.0)
+
+static void a_refusing_next_one_is_pushed_back_from(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 200;
+    make(b, BR_TRACES);
+    check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
+}
+
+/* Batches that leave by time, below their size, are bounded too. */
+static void small_batches_are_bounded_too(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 30000;
+    make(b, BR_PROFILES);
+    check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + 30000 + 200, false);
+}
+
+static void without_a_size_it_is_bounded_too(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 0;
+    make(b, BR_TRACES);
+    check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
+}
+
+static void without_a_timeout_it_is_bounded_too(void **state)
+{
+    struct bed *b = *state;
+    b->config.timeout_ms = 0;
+    make(b, BR_TRACES);
+    check_bound(b, 200, BR_BATCH_KEPT_MAX * 200 + WAITING, false);
+}
+
+static void a_next_one_that_does_not_answer_is_pushed_back_from(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 200;
+    make(b, BR_TRACES);
+    check_bound(b, 200, BR_BATCH_OUT_MAX * 200 + WAITING, true);
+}
+
+static void many_small_batches_in_one_turn_are_no_reason_to_refuse(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 1;
+    make(b, BR_TRACES);
+    for (uint64_t i = 0; i < 100; i++) /* no turn in between */
+        br_batcher_add(b->batcher,
+                       fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i, 1));
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->tally.n_done, 100);
+    assert_int_equal(once(b, 0, 100), 100);
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
+static void freed_early_it_drops_for_shutdown(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    b->sink.first_fail = 1;
+    b->sink.delay_ms = 60000;
+    add(b, 0, 10);
+    add(b, 10, 3);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
+    fake_host_turn(b->h);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 13);
+    br_batcher_free(NULL);
+}
+
+/* What is out when it is freed ends by what becomes of it. */
+static void freed_early_its_batches_out_there_end_on_their_own(void **state)
+{
+    struct bed *b = *state;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_HOLD;
+    add(b, 0, 10);
+    add(b, 10, 10);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
+    fake_host_turn(b->h);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 10);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 10);
+}
+
+static void freed_late_it_tells_the_senders(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_HOLD;
+    add(b, 0, 10);
+    add(b, 10, 3);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 2);
+}
+
+/* --- Any arrival, any answer ------------------------------------------------------------------ */
+
+/* Every span or sample is delivered exactly once, or its sender was refused, or its batch was rejected
+ * for good; whatever the sizes, the times and the answers are. */
+static void play(uint64_t seed)
+{
+    struct bed *b;
+    setup((void **)&b);
+    uint64_t r = fake_random(&seed), first = 0, n_taken = 0;
+    b->config.late = r & 1;
+    b->config.timeout_ms = (r >> 1 & 3) * 60;
+    b->config.min_size = (r >> 3 & 3) * 25;
+    b->config.max_size = r >> 5 & 1 ? b->config.min_size + (r >> 6 & 31) : 0;
+    b->config.bytes = (r >> 11 & 7) == 0;
+    if (b->config.bytes) {
+        b->config.min_size *= 120;
+        b->config.max_size *= 120;
+    }
+    b->sink.late_ms = (uint32_t)(r >> 14 & 127) + 1;
+    make(b, r >> 13 & 1 ? BR_PROFILES : BR_TRACES);
+    b->sink.verdict = FAKE_RANDOM;
+    b->sink.seed = seed;
+    for (int i = 0; i < 60; i++) {
+        uint32_t n = (uint32_t)(fake_random(&seed) % 30);
+        add(b, first, n);
+        first += n;
+        n_taken++;
+        fake_host_advance(b->h, fake_random(&seed) % 50);
+    }
+    br_batcher_flush(b->batcher);
+    fake_host_advance(b->h, 600000);
+    assert_int_equal(b->tally.n, n_taken);
+    if (!br_batcher_idle(b->batcher))
+        fail_msg("seed %llu: not idle", (unsigned long long)seed);
+    double delivered = (double)once(b, 0, first);
+    if (fake_sink_twice(&b->sink, b->signal))
+        fail_msg("seed %llu: delivered twice", (unsigned long long)seed);
+    const struct br_ledger *l = &b->h->host.ledger;
+    assert_true(*l->sent[b->signal] == delivered);
+    assert_true(*l->held[b->signal] == 0);
+    assert_true(*l->received[b->signal] == (double)first);
+    teardown((void **)&b);
+}
+
+static void everything_arrives_once_or_somebody_was_told(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 400; seed++)
+        play(seed * 7919);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+struct plan {
+    enum br_signal signal;
+    bool late, cut;
+};
+
+static void scenario(void *arg)
+{
+    const struct plan *plan = arg;
+    struct bed *b;
+    unsigned n = 0;
+    setup((void **)&b);
+    b->config.late = plan->late;
+    b->config.max_size = plan->cut ? 10 : 0;
+    b->sink.first_fail = 1;
+    fault_start();
+    make(b, plan->signal);
+    for (uint64_t i = 0; b->batcher && i < 3; i++) {
+        struct br_item *item = fake_tally_item(&b->tally, &b->h->host, plan->signal, i * 6, 6);
+        n += item != NULL;
+        if (item)
+            br_batcher_add(b->batcher, item);
+    }
+    fake_host_advance(b->h, 150);
+    fake_host_advance(b->h, 1000);
+    fault_stop();
+    fake_host_advance(b->h, 20000); /* memory is back: nothing may be left lying */
+    assert_int_equal(b->tally.n, n);
+    assert_true(!b->batcher || br_batcher_idle(b->batcher));
+    assert_int_equal(fake_sink_twice(&b->sink, plan->signal), 0);
+    assert_int_equal(b->tally.n_reject, 0);
+    double sent = (double)once(b, 0, 18);
+    assert_true(*b->h->host.ledger.sent[plan->signal] == sent);
+    assert_true(fault_failed() || plan->late || sent == 18);
+    teardown((void **)&b);
+}
+
+static void without_memory_nothing_is_left_lying(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct plan plan = {i & 1 ? BR_PROFILES : BR_TRACES, i & 2, i & 4};
+        fault_each("batch", scenario, &plan);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    const struct CMUnitTest tests[] = {
+        TEST(by_size),
+        TEST(by_time_from_its_first_item_on),
+        TEST(a_full_batch_starts_the_time_anew),
+        TEST(at_once_without_a_timeout),
+        TEST(by_time_alone_without_a_size),
+        TEST(when_told_to),
+        TEST(sizes_in_bytes),
+        TEST(cut_at_the_maximum),
+        TEST(requests_without_anything_are_done),
+        TEST(early_a_refused_batch_is_kept_and_sent_again),
+        TEST(early_the_hint_of_the_next_one_counts),
+        TEST(early_what_is_rejected_is_dropped_and_counted),
+        TEST(early_with_a_final_next_one_it_does_not_try_again),
+        TEST(late_items_are_answered_as_their_batch_is),
+        TEST(late_the_worst_piece_answers_for_all),
+        TEST(a_refusing_next_one_is_pushed_back_from),
+        TEST(small_batches_are_bounded_too),
+        TEST(without_a_size_it_is_bounded_too),
+        TEST(without_a_timeout_it_is_bounded_too),
+        TEST(a_next_one_that_does_not_answer_is_pushed_back_from),
+        TEST(many_small_batches_in_one_turn_are_no_reason_to_refuse),
+        TEST(freed_early_it_drops_for_shutdown),
+        TEST(freed_early_its_batches_out_there_end_on_their_own),
+        TEST(freed_late_it_tells_the_senders),
+        cmocka_unit_test(everything_arrives_once_or_somebody_was_told),
+        cmocka_unit_test(without_memory_nothing_is_left_lying),
+    };
+    return cmocka_run_group_tests_name("batch", tests, NULL, NULL);
+}

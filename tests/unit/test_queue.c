@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the two above */
+#include <cmocka.h>
+
+#include <fcntl.h>
+
+#include "base/mem.h"
+#include "pipeline/exporter.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+
+struct bed {
+    struct fake_host *h;
+    struct fake_sink sink;
+    struct fake_tally tally;
+    struct br_node node;
+    struct br_queue_config config; /* the Collector's defaults but for its size: 3 requests */
+    struct br_queue_batch_config batch;
+    struct br_queue *queue;
+    unsigned n_empty;
+};
+
+static int setup(void **state)
+{
+    struct bed *b = calloc(1, sizeof *b);
+    b->h = fake_host_new();
+    fake_sink_init(&b->sink, &b->h->host);
+    b->node = fake_node(&b->h->host);
+    b->config = (struct br_queue_config){.enabled = true, .num_consumers = 10, .queue_size = 3};
+    b->batch = (struct br_queue_batch_config){.flush_timeout = 200000000, .min_size = 10};
+    *state = b;
+    return 0;
+}
+
+static void make(struct bed *b)
+{
+    b->queue = br_queue_new(&b->node, &b->config, &b->sink.consumer);
+}
+
+static int teardown(void **state)
+{
+    struct bed *b = *state;
+    /* As a graph ends: downstream first. */
+    if (b->queue)
+        br_queue_close(b->queue);
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    br_queue_free(b->queue);
+    fake_sink_free(&b->sink);
+    fake_host_turn(b->h);
+    fake_host_check_ledger(b->h);
+    assert_int_equal(b->h->host.stalled_bytes, 0);
+    fake_host_free(b->h);
+    free(b);
+    return 0;
+}
+
+static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t n)
+{
+    br_consume(br_queue_input(b->queue),
+               fake_tally_item(&b->tally, &b->h->host, signal, first, n));
+    fake_host_turn(b->h);
+}
+
+static void on_empty(void *arg)
+{
+    struct bed *b = arg;
+    b->n_empty++;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+static void senders_are_answered_early(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    send(b, BR_TRACES, 0, 5);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->sink.n_held, 1);
+    assert_true(*b->h->host.ledger.held[BR_TRACES] == 5); /* the queue owes them now */
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 5);
+}
+
+static void what_the_exporter_gives_up_is_dropped_and_counted(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_REJECT;
+    send(b, BR_TRACES, 0, 5);
+    b->sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 5, 7);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "rejected") == 5);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 7);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_send_failed_spans",
+                                 "exporter=\"test\"") == 12);
+}
+
+static void with_wait_for_result_the_answer_is_the_exporters(void **state)
+{
+    struct bed *b = *state;
+    b->config.wait_for_result = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (int i = 0; i < 3; i++)
+        send(b, BR_TRACES, (uint64_t)i * 5, 5);
+    assert_int_equal(b->tally.n, 0);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release_one(&b->sink, FAKE_REJECT);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.n_retry, 1);
+    assert_int_equal(b->tally.n_reject, 1);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 10);
+}
+
+static void disabled_it_hands_items_on_and_answers_back(void **state)
+{
+    struct bed *b = *state;
+    b->config.enabled = false;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (int i = 0; i < 20; i++) /* no bound but the senders' */
+        send(b, BR_TRACES, 0, 1);
+    assert_int_equal(b->sink.n_held, 20);
+    assert_int_equal(b->tally.n, 0);
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 20);
+}
+
+static void partial_success_is_told_where_somebody_waits(void **state)
+{
+    struct bed *b = *state;
+    b->config.wait_for_result = true;
+    make(b);
+    b->sink.n_rejected = 2;
+    send(b, BR_TRACES, 0, 5);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.last.n_rejected, 2);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 3);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "partial_success") == 2);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_sent_spans", "exporter=\"test\"") == 3);
+}
+
+/* --- Size ------------------------------------------------------------------------------------- */
+
+static void a_full_queue_refuses(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 1;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (int i = 0; i < 5; i++)
+        send(b, BR_TRACES, (uint64_t)i, 1);
+    assert_int_equal(b->tally.n_done, 3); /* what is under way counts too, as the Collector's */
+    assert_int_equal(b->tally.n_retry, 2);
+    assert_string_equal(b->tally.last.text, "sending_queue is full");
+    assert_int_equal(br_outcome_http(&b->tally.last), 503);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_enqueue_failed_spans",
+                                 "exporter=\"test\"") == 2);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 3);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    send(b, BR_TRACES, 9, 1);
+    assert_int_equal(b->tally.n_done, 4);
+    while (b->sink.n_held) {
+        fake_sink_release_one(&b->sink, FAKE_DONE);
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 3), 3);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 0);
+}
+
+static void sizes_may_be_items(void **state)
+{
+    struct bed *b = *state;
+    b->config.sizer = BR_SIZER_ITEMS;
+    b->config.queue_size = 10;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    send(b, BR_PROFILES, 0, 6);
+    send(b, BR_PROFILES, 6, 4); /* 10 fit */
+    assert_int_equal(b->tally.n_done, 2);
+    send(b, BR_PROFILES, 10, 1);
+    assert_int_equal(b->tally.n_retry, 1);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    send(b, BR_PROFILES, 10, 50); /* alone, a request may be larger than the queue */
+    assert_int_equal(b->tally.n_done, 3);
+    send(b, BR_PROFILES, 60, 1);
+    assert_int_equal(b->tally.n_retry, 2);
+}
+
+static void sizes_may_be_bytes(void **state)
+{
+    struct bed *b = *state;
+    struct wire w = {0};
+    items_traces(&w, 0, 1, 1);
+    b->config.sizer = BR_SIZER_BYTES;
+    b->config.queue_size = (int64_t)(2 * w.len);
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 3; i++)
+        send(b, BR_TRACES, i * 12, 1); /* numbers whose spans are alike */
+    assert_int_equal(b->tally.n_done, 2);
+    assert_int_equal(b->tally.n_retry, 1);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") ==
+                (double)(2 * w.len));
+    wire_free(&w);
+}
+
+static void so_many_consumers_at_once(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 2;
+    b->config.queue_size = 10;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 8; i++)
+        send(b, BR_TRACES, i, 1);
+    for (unsigned done = 0; done < 8; done++) {
+        unsigned left = 8 - done;
+        assert_int_equal(b->sink.n_held, left < 2 ? left : 2);
+        fake_sink_release_one(&b->sink, FAKE_DONE);
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 8), 8);
+}
+
+static void with_block_on_overflow_senders_wait(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 1;
+    b->config.block_on_overflow = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 6; i++)
+        send(b, BR_TRACES, i, 1);
+    assert_int_equal(b->tally.n_done, 3);
+    assert_int_equal(b->tally.n, 3); /* the others are told nothing yet */
+    for (unsigned i = 1; i <= 6; i++) {
+        fake_sink_release_one(&b->sink, FAKE_DONE);
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n_done, 3 + i < 6 ? 3 + i : 6);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 6), 6);
+}
+
+/* Nobody passes those who wait. */
+static void those_who_wait_come_first(void **state)
+{
+    struct bed *b = *state;
+    b->config.sizer = BR_SIZER_ITEMS;
+    b->config.queue_size = 10;
+    b->config.num_consumers = 1;
+    b->config.block_on_overflow = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    send(b, BR_TRACES, 0, 8);
+    send(b, BR_TRACES, 8, 8);  /* waits */
+    send(b, BR_TRACES, 16, 1); /* would fit */
+    assert_int_equal(b->tally.n_done, 1);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 8, 8), 8);
+    fake_sink_release(&b->sink, FAKE_DONE);
+}
+
+/* What the limits of the host leave out: bytes that cannot go anywhere. */
+static void a_refusing_destination_makes_its_bytes_count_as_stalled(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 1;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    struct wire w = {0};
+    items_traces(&w, 0, 2, 1);
+    for (uint64_t i = 0; i < 3; i++)
+        send(b, BR_TRACES, i * 12, 2);
+    assert_int_equal(b->h->host.stalled_bytes, 0);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->h->host.stalled_bytes, 2 * w.len);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->h->host.stalled_bytes, 0);
+    wire_free(&w);
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
+static void draining_waits_until_all_is_sent(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 1;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 3; i++)
+        send(b, BR_TRACES, i, 1);
+    br_queue_drain(b->queue, on_empty, b);
+    for (int i = 0; i < 3; i++) {
+        fake_host_turn(b->h);
+        assert_int_equal(b->n_empty, 0);
+        fake_sink_release_one(&b->sink, FAKE_DONE);
+    }
+    fake_host_turn(b->h);
+    assert_int_equal(b->n_empty, 1);
+}
+
+static void draining_an_empty_queue_ends_at_once(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    br_queue_drain(b->queue, on_empty, b);
+    fake_host_turn(b->h);
+    assert_int_equal(b->n_empty, 1);
+}
+
+static void what_is_left_is_dropped_for_shutdown(void **state)
+{
+    struct bed *b = *state;
+    b->config.num_consumers = 1;
+    b->config.block_on_overflow = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 5; i++)
+        send(b, BR_TRACES, i * 4, 4);
+    br_queue_close(b->queue);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 1); /* closed: nothing more is sent */
+    send(b, BR_TRACES, 0, 1);
+    assert_int_equal(b->tally.n_retry, 1);
+    br_queue_drop(b->queue);
+    fake_host_turn(b->h);
+    /* One was given up by the exporter, two were ours, and two were still their senders'. */
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 4);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 8);
+    assert_int_equal(b->tally.n_retry, 3);
+    br_queue_drop(b->queue);
+}
+
+static void requests_without_anything_are_done(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    struct br_item *item = items_walk(&b->h->host, BR_TRACES, NULL, 0);
+    br_consume(br_queue_input(b->queue), item);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 0);
+}
+
+/* --- With a batcher --------------------------------------------------------------------------- */
+
+static void batches_are_sent_by_size_and_by_time(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    make(b);
+    for (uint64_t i = 0; i < 5; i++)
+        send(b, BR_TRACES, i * 3, 3);
+    assert_int_equal(b->sink.n_items, 1); /* at 12, which is over 10 */
+    assert_int_equal(b->sink.largest, 12);
+    fake_host_advance(b->h, 199);
+    assert_int_equal(b->sink.n_items, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 2);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 15), 15);
+    assert_int_equal(b->tally.n_done, 5);
+}
+
+static void batches_are_cut_at_their_maximum(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    b->batch.max_size = 10;
+    b->config.queue_size = 100;
+    make(b);
+    for (int s = 0; s < BR_SIGNALS; s++)
+        send(b, (enum br_signal)s, 0, 37);
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->sink.largest, 10);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 37), 37);
+    assert_int_equal(fake_sink_once(&b->sink, BR_PROFILES, 0, 37), 37);
+}
+
+static void a_queue_full_of_batches_refuses(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    b->config.num_consumers = 1;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 6; i++)
+        send(b, BR_TRACES, i * 10, 10);
+    assert_int_equal(b->tally.n_done, 3);
+    assert_int_equal(b->tally.n_retry, 3);
+}
+
+static void a_batch_that_was_given_up_is_dropped_once(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 10);
+    fake_host_advance(b->h, 60000);
+    assert_int_equal(b->sink.n_items, 1); /* the retry in front of the exporter has tried enough */
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 10);
+}
+
+static void batches_with_wait_for_result_answer_all_in_them(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    b->config.wait_for_result = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    send(b, BR_TRACES, 0, 5);
+    send(b, BR_TRACES, 5, 5);
+    assert_int_equal(b->tally.n, 0);
+    fake_sink_release(&b->sink, FAKE_REJECT);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_reject, 2);
+    send(b, BR_TRACES, 10, 10);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+}
+
+static void draining_sends_what_is_gathered(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    make(b);
+    b->sink.verdict = FAKE_LATE;
+    send(b, BR_TRACES, 0, 3);
+    send(b, BR_PROFILES, 0, 3);
+    br_queue_drain(b->queue, on_empty, b);
+    assert_int_equal(b->n_empty, 0);
+    fake_host_advance(b->h, 60);
+    assert_int_equal(b->n_empty, 1);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 3), 3);
+    assert_int_equal(fake_sink_once(&b->sink, BR_PROFILES, 0, 3), 3);
+}
+
+static void batches_left_are_dropped_for_shutdown(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    b->config.num_consumers = 1;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    send(b, BR_TRACES, 0, 10);  /* under way */
+    send(b, BR_TRACES, 10, 10); /* waits */
+    send(b, BR_TRACES, 20, 4);  /* gathered */
+    br_queue_close(b->queue);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    br_queue_drop(b->queue);
+    fake_host_turn(b->h);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 10);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 14);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+struct plan {
+    enum br_signal signal;
+    bool batch, late;
+};
+
+static void scenario(void *arg)
+{
+    const struct plan *plan = arg;
+    struct bed *b;
+    setup((void **)&b);
+    b->config.batch = plan->batch ? &b->batch : NULL;
+    b->config.wait_for_result = plan->late;
+    b->config.num_consumers = 1;
+    b->sink.verdict = FAKE_LATE;
+    fault_start();
+    make(b);
+    unsigned n = 0;
+    for (uint64_t i = 0; b->queue && i < 3; i++) {
+        struct br_item *item = fake_tally_item(&b->tally, &b->h->host, plan->signal, i * 6, 6);
+        n += item != NULL;
+        if (item)
+            br_consume(br_queue_input(b->queue), item);
+    }
+    fake_host_advance(b->h, 100);
+    fake_host_advance(b->h, 1000);
+    fault_stop();
+    if (b->queue)
+        br_queue_drain(b->queue, on_empty, b);
+    fake_host_advance(b->h, 20000); /* memory is back: nothing may be left lying */
+    assert_int_equal(b->tally.n, n);
+    assert_int_equal(b->n_empty, b->queue ? 1 : 0);
+    assert_int_equal(fake_sink_twice(&b->sink, plan->signal), 0);
+    assert_int_equal(b->tally.n_reject, 0);
+    double once = (double)fake_sink_once(&b->sink, plan->signal, 0, 18);
+    assert_true(*b->h->host.ledger.sent[plan->signal] == once);
+    if (!fault_failed())
+        assert_true(once == 18);
+    teardown((void **)&b);
+}
+
+static void without_memory_nothing_is_left_lying(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct plan plan = {i & 1 ? BR_PROFILES : BR_TRACES, i & 2, i & 4};
+        fault_each("queue", scenario, &plan);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    const struct CMUnitTest tests[] = {
+        TEST(senders_are_answered_early),
+        TEST(what_the_exporter_gives_up_is_dropped_and_counted),
+        TEST(with_wait_for_result_the_answer_is_the_exporters),
+        TEST(disabled_it_hands_items_on_and_answers_back),
+        TEST(partial_success_is_told_where_somebody_waits),
+        TEST(a_full_queue_refuses),
+        TEST(sizes_may_be_items),
+        TEST(sizes_may_be_bytes),
+        TEST(so_many_consumers_at_once),
+        TEST(with_block_on_overflow_senders_wait),
+        TEST(those_who_wait_come_first),
+        TEST(a_refusing_destination_makes_its_bytes_count_as_stalled),
+        TEST(draining_waits_until_all_is_sent),
+        TEST(draining_an_empty_queue_ends_at_once),
+        TEST(what_is_left_is_dropped_for_shutdown),
+        TEST(requests_without_anything_are_done),
+        TEST(batches_are_sent_by_size_and_by_time),
+        TEST(batches_are_cut_at_their_maximum),
+        TEST(a_queue_full_of_batches_refuses),
+        TEST(a_batch_that_was_given_up_is_dropped_once),
+        TEST(batches_with_wait_for_result_answer_all_in_them),
+        TEST(draining_sends_what_is_gathered),
+        TEST(batches_left_are_dropped_for_shutdown),
+        cmocka_unit_test(without_memory_nothing_is_left_lying),
+    };
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
+}
