@@ -34,7 +34,6 @@ struct stream {
     bool discard;     /* replied early: what still comes is thrown away */
     char *head;       /* headers: names and values, terminated */
     size_t head_len, head_cap, head_sum;
-    struct br_header headers[BR_REQUEST_HEADERS_MAX];
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
@@ -43,6 +42,7 @@ struct stream {
     struct br_str trailers; /* grpc-message and details, for the trailers */
     size_t details_at;
     unsigned grpc_status;
+    struct br_header headers[BR_REQUEST_HEADERS_MAX]; /* last: not cleared */
 };
 
 struct range {
@@ -103,9 +103,10 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    struct stream *s = br_calloc(1, sizeof *s);
+    struct stream *s = br_malloc(sizeof *s);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    memset(s, 0, offsetof(struct stream, headers));
     s->server = srv;
     s->id = frame->hd.stream_id;
     br_list_append(&srv->streams, &s->link);
@@ -415,7 +416,11 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
 static size_t make_trailers(struct stream *s, nghttp2_nv nv[TRAILERS_MAX], char status[8])
 {
     size_t n = 0;
-    int len = snprintf(status, 8, "%u", s->grpc_status);
+    int len = 1;
+    if (s->grpc_status < 10)
+        status[0] = (char)('0' + s->grpc_status);
+    else
+        len = snprintf(status, 8, "%u", s->grpc_status);
     nv[n++] = NV("grpc-status", status, (size_t)len);
     if (s->details_at)
         nv[n++] = NV("grpc-message", s->trailers.data, s->details_at);
@@ -510,7 +515,11 @@ static void reply(struct br_request *request, const struct br_response *response
     char status[16], length[24], grpc_status[8];
     size_t n = 0;
     bool trailers_only = request->grpc && response->grpc_status != 0;
-    int len = snprintf(status, sizeof status, "%u", request->grpc ? 200 : response->status);
+    int len = 3;
+    if (request->grpc || response->status == 200)
+        memcpy(status, "200", 3);
+    else
+        len = snprintf(status, sizeof status, "%u", response->status);
     nv[n++] = NV(":status", status, (size_t)len);
     const char *type = request->grpc ? "application/grpc" : response->content_type;
     if (type)
@@ -523,9 +532,10 @@ static void reply(struct br_request *request, const struct br_response *response
         n += make_trailers(s, nv + n, grpc_status);
     } else {
         ok = ok && set_out(s, response);
-        len = snprintf(length, sizeof length, "%u", s->out ? s->out->len : 0);
-        if (!request->grpc)
+        if (!request->grpc) {
+            len = snprintf(length, sizeof length, "%u", s->out ? s->out->len : 0);
             nv[n++] = NV("content-length", length, (size_t)len);
+        }
     }
     nghttp2_data_provider provider = {{.ptr = s}, read_out};
     bool data = s->out && strcmp(request->method, "HEAD") != 0;
