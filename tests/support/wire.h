@@ -21,6 +21,7 @@ static inline void wire_raw(struct wire *w, const void *data, size_t len)
         w->data = realloc(w->data, w->cap);
         if (!w->data)
             abort();
+        memset(w->data + w->len, 0, w->cap - w->len);
     }
     if (len)
         memcpy(w->data + w->len, data, len);

@@ -52,7 +52,7 @@ static void every_length_of_varint_comes_back(void **state)
     (void)state;
     for (unsigned bits = 0; bits <= 64; bits++) {
         for (int d = -1; d <= 1; d++) {
-            uint64_t v = (bits < 64 ? 1ull << bits : 0) + (uint64_t)(int64_t)d, got = 0;
+            uint64_t v = (bits < 64 ? UINT64_C(1) << bits : UINT64_C(0)) + (uint64_t)d, got = 0;
             uint8_t bytes[BR_VARINT_MAX];
             uint8_t *end = br_put_varint(bytes, v);
             /* a bit more for every seven */
