@@ -377,8 +377,6 @@ static bool make_parts(struct join *j)
     return j->table && j->keepers[0] && j->keepers[1];
 }
 
-static void destroy(struct br_node *node);
-
 static int create(struct br_node *node, struct br_err *err)
 {
     struct join *j = node->state;
@@ -388,7 +386,6 @@ static int create(struct br_node *node, struct br_err *err)
     make_keys(j);
     if (make_parts(j))
         return 0;
-    destroy(node);
     return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
                       (long long)j->config->max_bytes);
 }
