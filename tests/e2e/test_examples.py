@@ -14,7 +14,7 @@ import clients
 import otlp
 import profile_view
 import scene
-from braid import DEADLINE_S
+from braid import BINARY, DEADLINE_S, exporter, pipelines
 
 FOLDER = pathlib.Path(__file__).parents[2] / "config" / "examples"
 SERVICE = "shop-python"
@@ -31,18 +31,20 @@ class Example:
     profiles: str = ""          # and samples
     spans_by: tuple = ("grpc",)  # what of receiver/otlp takes spans, run after run
     samples_by: tuple = (("otlp", "grpc"),)  # receivers and transports that take profiles
+    by_http: bool = False       # the exporters are otlphttp
     copied: tuple | None = ()   # what samples get beside span.name; None: nothing is joined
     marks: bool = False         # spans of profiled services leave with pyroscope.profile.id
     figures: bool = False       # and with what their samples add up to
     authorization: str | None = None  # at the destination of spans, which is https
     health: bool = False
+    zstd: bool = False          # over gRPC, which the sink's library does not know: another Braid does
     gauges: dict = dataclasses.field(default_factory=dict)  # bounds of the file that metrics show
 
 
 EXAMPLES = {
     "cloud.yaml": Example(
         traces="https://traces.example.com/otlp", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
-        samples_by=(("otlp", "grpc"), ("otlp", "proto"), ("otlp/profiles", "grpc")), copied=None,
+        samples_by=(("otlp", "grpc"), ("otlp", "proto"), ("otlp/profiles", "grpc")), by_http=True, copied=None,
         authorization="Bearer canary-7"),
     "gateway.yaml": Example(
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
@@ -52,7 +54,7 @@ EXAMPLES = {
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
-        health=True, gauges={"otelcol_exporter_queue_capacity": 33554432}),
+        health=True, zstd=True, gauges={"otelcol_exporter_queue_capacity": 33554432}),
     "tempo-pyroscope.yaml": Example(
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "grpc"),
         samples_by=(("otlp/profiling", "grpc"),) * 2, marks=True),
@@ -81,7 +83,7 @@ class Run:
     """One example, with sinks (or files) at its other end."""
 
     def __init__(self, name, example, start, new_sink, certificate, folder):
-        self.example, self.folder, self.sinks = example, folder, {}
+        self.example, self.folder, self.sinks, self.start = example, folder, {}, start
         env = {"TOKEN": "canary-7", "SSL_CERT_FILE": str(certificate)}
         text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
         for signal in otlp.SIGNALS:
@@ -101,9 +103,13 @@ class Run:
         scheme, host, path = re.fullmatch(r"(https?://)?([^/]+)(/.*)?", place).groups("")
         tls = scheme == "https://"
         sink = self.sinks[place] = new_sink(certificate=certificate if tls else None, prefix=path)
-        by_http = self.example.copied is None  # the config with otlphttp
-        address = f"localhost:{sink.http.rsplit(':', 1)[1]}" if tls else sink.http if by_http else sink.grpc
         assert place in text
+        if tls:
+            address = f"localhost:{sink.http.rsplit(':', 1)[1]}"
+        elif self.example.zstd:
+            address = self.start(pipelines(exporter("grpc", sink))).grpc
+        else:
+            address = sink.http if self.example.by_http else sink.grpc
         return text.replace(place, scheme + address + path)
 
     def arrived(self, signal):
@@ -200,7 +206,7 @@ def check_marks(example, spans, ids):
         profiled = n < N_LINKED  # sample n has n + 1 times 10 ms of its span
         if example.figures and profiled:
             assert marks.pop("profile.id")
-            assert marks == {"pyroscope.profile.id": span, "profile.type": "cpu", "profile.sample_count": 1,
+            assert marks == {"pyroscope.profile.id": span, "profile.type": "cpu:nanoseconds", "profile.sample_count": 1,
                              "profile.duration_us": (n + 1) * 10_000}
         elif example.marks and not example.figures:
             assert marks == {"pyroscope.profile.id": span}
@@ -232,7 +238,6 @@ def expected(span, copied):
 
 @pytest.mark.parametrize("name", FILES)
 def test_example_is_valid_as_it_is_shipped(name):
-    from braid import BINARY
     done = subprocess.run([BINARY, "validate", "--config", FOLDER / name], capture_output=True, text=True,
                           timeout=DEADLINE_S, env={"TOKEN": "x"})
     assert (done.returncode, done.stderr) == (0, "")
