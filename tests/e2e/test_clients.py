@@ -1,93 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the official SDKs send arrives complete, through every exporter and coding."""
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
 import clients
 import otlp
 import profile_view
+import scene
 from braid import EXPORTERS, exporter, pipelines
-
-HERE = pathlib.Path(__file__).parent / "clients"
-BUILD = pathlib.Path(__file__).parents[2] / "build"
-GO = os.environ.get("GO_CLIENTS", str(BUILD / "clients"))
-PYTHON = [sys.executable, str(HERE / "python_sdk.py")]
-
-TRACE_CLIENTS = {
-    "python-grpc": lambda braid, coding: [*PYTHON, "grpc", braid.grpc, coding],
-    "python-http": lambda braid, coding: [*PYTHON, "http", braid.http, coding],
-    "node-json": lambda braid, coding:
-    ["node", str(HERE / "node" / "scene.js"), braid.http, coding],
-    "go-grpc": lambda braid, coding:
-    [GO, "traces", "-endpoint", braid.grpc, "-compression", coding],
-}
-PROFILE_TRANSPORTS = ("grpc", "proto", "json")
+from scene import PROFILE_TRANSPORTS, TRACE_CLIENTS
 
 BATCH = {"batch": {"timeout": "50ms"}}
 
 
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def send_traces(client, braid, coding="none"):
-    """Runs a client; returns the (trace id, span id) that it printed."""
-    return {
-        tuple(json.loads(line))
-        for line in run(TRACE_CLIENTS[client](braid, coding)).splitlines()
-    }
-
-
 def send_profiles(transport, braid, coding="none"):
-    """Runs the Go client; returns the request that it printed."""
-    endpoint = braid.grpc if transport == "grpc" else braid.http
-    printed = run(
-        [GO, "profiles", "-endpoint", endpoint, "-transport", transport, "-compression", coding])
-    return otlp.from_json(otlp.PROFILES.request, printed)
-
-
-def check_scene(spans, language, sent):
-    """The scene of clients/README.md."""
-    assert {(span.trace_id.hex(), span.span_id.hex()) for _, _, span in spans} == sent
-    assert len({trace for trace, _ in sent}) == 1
-    for resource, scope, span in spans:
-        attributes = otlp.attributes_of(resource.attributes)
-        assert attributes["service.name"] == f"shop-{language}"
-        assert attributes["service.version"] == "1.2.3"
-        assert (scope.name, scope.version) == ("scene", "0.1")
-        assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano
-    by_name = {}
-    for _, _, span in spans:
-        by_name.setdefault(span.name, []).append(span)
-    [root], [charge], ticks = (by_name.pop(name)
-                               for name in ("POST /checkout", "charge card", "tick"))
-    assert not by_name
-
-    assert (root.kind, root.parent_span_id, root.status.code) == (2, b"", 1)
-    assert otlp.attributes_of(root.attributes) == {
-        "http.route": "/checkout", "http.response.status_code": 503, "cart.total": 12.5,
-        "cart.paid": True, "cart.items": ["apple", "pear"], "note": "naïve ✓"}
-    [link] = root.links
-    assert (link.trace_id, link.span_id) == ((1).to_bytes(16, "big"), (2).to_bytes(8, "big"))
-    assert otlp.attributes_of(link.attributes) == {"link.kind": "batch"}
-
-    assert (charge.kind, charge.parent_span_id) == (3, root.span_id)
-    assert (charge.status.code, charge.status.message) == (2, "card declined")
-    [event] = charge.events
-    assert (event.name, otlp.attributes_of(event.attributes)) == ("retry", {"attempt": 2})
-    assert event.time_unix_nano > 0
-
-    assert sorted(otlp.attributes_of(tick.attributes)["n"] for tick in ticks) == list(range(100))
-    assert all((tick.kind, tick.parent_span_id, tick.status.code) == (1, root.span_id, 0)
-               for tick in ticks)
+    return scene.send_profiles(transport, braid.grpc if transport == "grpc" else braid.http, coding)
 
 
 @pytest.mark.parametrize("processors", [None, BATCH], ids=["direct", "batch"])
@@ -95,16 +22,16 @@ def check_scene(spans, language, sent):
 @pytest.mark.parametrize("client", TRACE_CLIENTS)
 def test_traces(braid, sink, client, kind, processors):
     server = braid(pipelines(exporter(kind, sink), processors=processors))
-    sent = send_traces(client, server)
-    check_scene(sink.wait(otlp.TRACES, 102), client.split("-")[0], sent)
+    sent = scene.send_traces(client, server)
+    scene.check(sink.wait(otlp.TRACES, 102), client.split("-")[0], set(sent))
     server.stop()
 
 
 @pytest.mark.parametrize("client", TRACE_CLIENTS)
 def test_compressed_by_the_client(braid, sink, client):
     server = braid(pipelines(exporter("grpc", sink)))
-    sent = send_traces(client, server, "gzip")
-    check_scene(sink.wait(otlp.TRACES, 102), client.split("-")[0], sent)
+    sent = scene.send_traces(client, server, "gzip")
+    scene.check(sink.wait(otlp.TRACES, 102), client.split("-")[0], set(sent))
 
 
 @pytest.mark.parametrize("processors", [None, BATCH], ids=["direct", "batch"])

@@ -4,6 +4,7 @@
 import dataclasses
 import gzip
 import http.server
+import ssl
 import sys
 import threading
 import zlib
@@ -50,9 +51,10 @@ def _decompress(encoding, body):
 
 
 class Sink:
-    """Listens for gRPC and HTTP on free ports. Answers by `script`, and when it is empty by `reply`."""
+    """Listens for gRPC and HTTP on free ports. Answers by `script`, and when it is empty by `reply`.
+    certificate: a PEM file with its key, for an HTTP that is HTTPS. prefix: what stands before /v1/..."""
 
-    def __init__(self, max_message=64 << 20):
+    def __init__(self, max_message=64 << 20, certificate=None, prefix=""):
         self.calls, self.reply, self.script = [], ACCEPT, []
         self._lock = threading.Lock()
         self._max = max_message
@@ -63,7 +65,12 @@ class Sink:
         self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._grpc.start()
         self._http = _HttpServer(("127.0.0.1", 0), _HttpHandler)
-        self._http.sink = self
+        self._http.sink, self._http.prefix = self, prefix
+        if certificate:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate)
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True,
+                                                do_handshake_on_connect=False)
         self.http = f"127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -164,7 +171,8 @@ class _HttpHandler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         sink, body = self.server.sink, self._body()
-        signal = next((each for each in otlp.SIGNALS if each.path == self.path), None)
+        signal = next((each for each in otlp.SIGNALS if self.server.prefix + each.path == self.path),
+                      None)
         kind = self.headers.get("content-type")
         if not signal or kind not in (otlp.PROTOBUF, otlp.JSON):
             return self._answer(404 if not signal else 415, kind, b"")

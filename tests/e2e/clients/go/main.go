@@ -19,6 +19,8 @@ func main() {
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	endpoint := flags.String("endpoint", "127.0.0.1:4317", "host:port of the server")
 	transport := flags.String("transport", "grpc", "profiles: grpc, proto or json")
+	service := flags.String("service", "shop-linked", "profiles: the service whose samples have links")
+	linked := flags.Bool("linked", false, "profiles: link to the spans that another client printed, read from stdin")
 	compression := flags.String("compression", "none", "none or gzip")
 	_ = flags.Parse(os.Args[2:])
 
@@ -28,7 +30,13 @@ func main() {
 	case "traces":
 		fail(sendTraces(ctx, *endpoint, *compression == "gzip"))
 	case "profiles":
-		fail(sendProfiles(ctx, *endpoint, *transport, *compression == "gzip"))
+		spans := ownSpans()
+		if *linked {
+			var err error
+			spans, err = readSpans(os.Stdin)
+			fail(err)
+		}
+		fail(sendProfiles(ctx, *endpoint, *transport, *service, spans, *compression == "gzip"))
 	default:
 		fail(fmt.Errorf("unknown command %q", os.Args[1]))
 	}

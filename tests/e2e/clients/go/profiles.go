@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -109,7 +112,8 @@ func (b builder) profile(service, kind, unit string) pprofile.Profile {
 	return profile
 }
 
-func shapes() pprofile.Profiles {
+// shapes links its samples to the spans, in turn.
+func shapes(service string, spans []span) pprofile.Profiles {
 	b := newBuilder()
 
 	// What an eBPF profiler sends for CPU time: no values, one timestamp for each hit.
@@ -130,13 +134,14 @@ func shapes() pprofile.Profiles {
 	waits.TimestampsUnixNano().Append(start+7, start+9)
 
 	// What an SDK's profiler sends: values, and links to the spans they were taken in.
-	linked := b.profile("shop-linked", "cpu", "nanoseconds")
+	linked := b.profile(service, "cpu", "nanoseconds")
 	stack := b.stack("render", "main")
 	for n := range 20 {
 		sample := linked.Samples().AppendEmpty()
 		sample.SetStackIndex(stack)
 		sample.Values().Append(int64(n+1) * 10_000_000)
-		sample.SetLinkIndex(b.link(pcommon.TraceID{15: 1}, pcommon.SpanID{7: byte(n + 1)}))
+		named := spans[n%len(spans)]
+		sample.SetLinkIndex(b.link(named.trace, named.span))
 	}
 	unlinked := linked.Samples().AppendEmpty()
 	unlinked.SetStackIndex(stack)
@@ -144,8 +149,47 @@ func shapes() pprofile.Profiles {
 	return b.all
 }
 
-func sendProfiles(ctx context.Context, endpoint, transport string, compress bool) error {
-	request := pprofileotlp.NewExportRequestFromProfiles(shapes())
+// span is what a sample links to.
+type span struct {
+	trace pcommon.TraceID
+	span  pcommon.SpanID
+}
+
+// ownSpans are ids that no client sends spans for.
+func ownSpans() (spans []span) {
+	for n := range 20 {
+		spans = append(spans, span{pcommon.TraceID{15: 1}, pcommon.SpanID{7: byte(n + 1)}})
+	}
+	return spans
+}
+
+// readSpans takes the lines that a client prints about the spans it sent.
+func readSpans(in io.Reader) (spans []span, err error) {
+	lines := json.NewDecoder(in)
+	for {
+		var ids [2]string
+		if err := lines.Decode(&ids); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		var each span
+		if _, err := hex.Decode(each.trace[:], []byte(ids[0])); err != nil {
+			return nil, err
+		}
+		if _, err := hex.Decode(each.span[:], []byte(ids[1])); err != nil {
+			return nil, err
+		}
+		spans = append(spans, each)
+	}
+	if len(spans) == 0 {
+		return nil, errors.New("no spans to link to")
+	}
+	return spans, nil
+}
+
+func sendProfiles(ctx context.Context, endpoint, transport, service string, spans []span, compress bool) error {
+	request := pprofileotlp.NewExportRequestFromProfiles(shapes(service, spans))
 	sent, err := request.MarshalJSON()
 	if err != nil {
 		return err

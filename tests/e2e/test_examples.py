@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every shipped config, with nothing changed but hosts and ports, delivers what the official SDKs send."""
+
+import dataclasses
+import http.client
+import json
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import clients
+import otlp
+import profile_view
+import scene
+from braid import BINARY, DEADLINE_S, exporter, pipelines
+
+FOLDER = pathlib.Path(__file__).parents[2] / "config" / "examples"
+SERVICE = "shop-python"
+N_SPANS, N_SAMPLES, N_LINKED = 102, 23, 20  # of the scene, of a profiles request, and of these with links
+STATUSES = ("unset", "ok", "error")
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+READER = "[{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """How a config is driven, and what it promises."""
+    traces: str = ""            # host:port in the file that spans go to; "": they go to files
+    profiles: str = ""          # and samples
+    spans_by: tuple = ("grpc",)  # what of receiver/otlp takes spans, run after run
+    samples_by: tuple = (("otlp", "grpc"),)  # receivers and transports that take profiles
+    by_http: bool = False       # the exporters are otlphttp
+    copied: tuple | None = ()   # what samples get beside span.name; None: nothing is joined
+    marks: bool = False         # spans of profiled services leave with pyroscope.profile.id
+    figures: bool = False       # and with what their samples add up to
+    authorization: str | None = None  # at the destination of spans, which is https
+    health: bool = False
+    zstd: bool = False          # over gRPC, which the sink's library does not know: another Braid does
+    gauges: dict = dataclasses.field(default_factory=dict)  # bounds of the file that metrics show
+
+
+EXAMPLES = {
+    "cloud.yaml": Example(
+        traces="https://traces.example.com/otlp", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
+        samples_by=(("otlp", "grpc"), ("otlp", "proto"), ("otlp/profiles", "grpc")), by_http=True, copied=None,
+        authorization="Bearer canary-7"),
+    "gateway.yaml": Example(
+        traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
+        samples_by=(("otlp", "json"), ("otlp", "grpc")),
+        copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
+    "quickstart.yaml": Example(spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
+    "sidecar.yaml": Example(
+        traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
+        samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
+        health=True, zstd=True, gauges={"otelcol_exporter_queue_capacity": 33554432}),
+    "tempo-pyroscope.yaml": Example(
+        traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "grpc"),
+        samples_by=(("otlp/profiling", "grpc"),) * 2, marks=True),
+}
+
+FILES = sorted(path.name for path in FOLDER.glob("*.yaml"))
+
+
+def test_no_example_is_forgotten():
+    assert FILES == sorted(EXAMPLES)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A PEM file with the key and the certificate of localhost, which is its own authority."""
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                    "-nodes", "-keyout", path, "-out", path.with_suffix(".crt"), "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                   check=True, capture_output=True, timeout=DEADLINE_S)
+    path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
+    return path
+
+
+class Run:
+    """One example, with sinks (or files) at its other end."""
+
+    def __init__(self, name, example, start, new_sink, certificate, folder):
+        self.example, self.folder, self.sinks, self.start = example, folder, {}, start
+        env = {"TOKEN": "canary-7", "SSL_CERT_FILE": str(certificate)}
+        text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
+        for signal in otlp.SIGNALS:
+            place = getattr(example, signal.name)
+            if place and place not in self.sinks:
+                text = self._point(text, place, new_sink, certificate)
+            self.sinks[signal] = self.sinks.get(place)
+        sets = [f"--set=service.telemetry.metrics.readers={READER}"]
+        if example.health:
+            sets.append("--set=extensions.health_check.endpoint=127.0.0.1:0")
+        if not example.traces:
+            env["BRAID_OUT"] = str(folder)
+        self.braid = start(text, *sets, env=env)
+
+    def _point(self, text, place, new_sink, certificate):
+        """The config with a sink in the stead of a destination."""
+        scheme, host, path = re.fullmatch(r"(https?://)?([^/]+)(/.*)?", place).groups("")
+        tls = scheme == "https://"
+        sink = self.sinks[place] = new_sink(certificate=certificate if tls else None, prefix=path)
+        assert place in text
+        if tls:
+            address = f"localhost:{sink.http.rsplit(':', 1)[1]}"
+        elif self.example.zstd:
+            address = self.start(pipelines(exporter("grpc", sink))).grpc
+        else:
+            address = sink.http if self.example.by_http else sink.grpc
+        return text.replace(place, scheme + address + path)
+
+    def arrived(self, signal):
+        """The requests that came out at the other end so far."""
+        if self.sinks[signal]:
+            return [call.message for call in self.sinks[signal].of(signal)]
+        lines = (self.folder / f"{signal.name}.json").read_text().splitlines()
+        return [otlp.from_json(signal.request, line) for line in lines]
+
+    def wait_samples(self, n):
+        if self.sinks[otlp.PROFILES]:
+            self.sinks[otlp.PROFILES].wait(otlp.PROFILES, n)
+
+    def send_spans(self, transport):
+        """Returns the (trace id, span id) of what was sent, in the order that the client printed."""
+        return scene.send_traces(f"python-{transport}", self.braid)
+
+    def send_profiles(self, receiver, transport, spans):
+        address = self.braid.address("grpc" if transport == "grpc" else "http", f"receiver/{receiver}")
+        return scene.send_profiles(transport, address, service=SERVICE, spans=spans)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_example(name, braid, new_sink, certificate, tmp_path):
+    example = EXAMPLES[name]
+    run = Run(name, example, braid, new_sink, certificate, tmp_path)
+    health = run.braid.address("http", "extension/health_check") if example.health else None
+    if health:
+        assert clients.http(health, "/", None, None, method="GET").code == 200
+    ids, sent = drive(run)
+    metrics = run.braid.metrics()
+    for gauge, value in example.gauges.items():
+        assert set(metrics[gauge].values()) == {value}
+    words = run.braid.stop()
+    n_spans, n_samples = N_SPANS * len(ids), N_SAMPLES * len(sent)
+    nothing_else = {"rejected": 0, "dropped": 0, "left": 0}
+    n_ways = 2 if not example.traces else 1  # files and debug
+    assert words == {"traces": {"received": n_ways * n_spans, "sent": n_ways * n_spans, **nothing_else},
+                     "profiles": {"received": n_ways * n_samples, "sent": n_ways * n_samples, **nothing_else}}
+    if health:
+        with pytest.raises(ConnectionRefusedError):
+            http.client.HTTPConnection(health, timeout=DEADLINE_S).request("GET", "/")
+    spans = check_spans(run, ids)
+    check_marks(example, spans, ids)
+    check_samples(run, spans, sent)
+    if example.authorization:
+        assert {call.headers["authorization"] for call in run.sinks[otlp.TRACES].calls} == {example.authorization}
+
+
+def drive(run):
+    """Spans, and profiles with links to them, again and again. The profiles of a run come to the other end
+    before its successor's spans are sent, so that the service is known as a profiled one."""
+    ids, sent = [], []
+    by, to = run.example.spans_by, run.example.samples_by
+    for n in range(max(len(by), len(to))):
+        if n < len(by):
+            ids.append(run.send_spans(by[n]))
+        sent.append(run.send_profiles(*to[n], ids[-1]))
+        run.wait_samples(N_SAMPLES * len(sent))
+    return ids, sent
+
+
+def check_spans(run, ids):
+    """Every span is there once, complete. Returns {(trace id, span id): span}."""
+    arrived = [item for message in run.arrived(otlp.TRACES) for item in otlp.spans_of(message)]
+    by_trace = {}
+    for resource, scope, span in arrived:
+        by_trace.setdefault(span.trace_id.hex(), []).append((resource, scope, unmarked(span)))
+    assert len(by_trace) == len(ids)
+    for sent in ids:
+        [(trace, _), *_] = sent
+        scene.check(by_trace[trace], "python", set(sent))
+    return {(span.trace_id.hex(), span.span_id.hex()): span for _, _, span in arrived}
+
+
+MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_count", "profile.duration_us")
+
+
+def unmarked(span):
+    """A copy without what the join adds."""
+    copy = type(span)()
+    copy.CopyFrom(span)
+    kept = [pair for pair in span.attributes if pair.key not in MARKS]
+    del copy.attributes[:]
+    copy.attributes.extend(kept)
+    return copy
+
+
+def check_marks(example, spans, ids):
+    """The last run's spans are those of a service that is known to be profiled."""
+    for n, (trace, span) in enumerate(ids[-1]):
+        marks = {key: value for key, value in otlp.attributes_of(spans[trace, span].attributes).items()
+                 if key in MARKS}
+        profiled = n < N_LINKED  # sample n has n + 1 times 10 ms of its span
+        if example.figures and profiled:
+            assert marks.pop("profile.id")
+            assert marks == {"pyroscope.profile.id": span, "profile.type": "cpu:nanoseconds", "profile.sample_count": 1,
+                             "profile.duration_us": (n + 1) * 10_000}
+        elif example.marks and not example.figures:
+            assert marks == {"pyroscope.profile.id": span}
+        else:
+            assert not marks
+
+
+def check_samples(run, spans, sent):
+    """Every sample is there once, as it was sent but for what the join adds, which is its span's."""
+    arrived = profile_view.samples(*run.arrived(otlp.PROFILES))
+    copied = run.example.copied
+    for sample in arrived:
+        added = {key: sample["attributes"].pop(key)[0]
+                 for key in ("span.name", "http.route", "span.kind", "span.status") if key in sample["attributes"]}
+        span = spans.get(sample["link"])
+        assert added == (expected(span, copied) if span and copied is not None else {})
+    expected_samples = profile_view.samples(*sent)
+    assert sum(sample["link"] in spans for sample in expected_samples) == N_LINKED * len(sent)
+    assert sorted(arrived, key=repr) == expected_samples
+
+
+def expected(span, copied):
+    """What a sample of the span gets."""
+    attributes = otlp.attributes_of(span.attributes)
+    own = {"span.kind": KINDS[span.kind], "span.status": STATUSES[span.status.code],
+           "http.route": attributes.get("http.route")}
+    return {"span.name": span.name, **{key: own[key] for key in copied if own[key] is not None}}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_example_is_valid_as_it_is_shipped(name):
+    done = subprocess.run([BINARY, "validate", "--config", FOLDER / name], capture_output=True, text=True,
+                          timeout=DEADLINE_S, env={"TOKEN": "x"})
+    assert (done.returncode, done.stderr) == (0, "")
