@@ -375,6 +375,7 @@ static void step(struct br_deferred *d)
 
 void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
 {
+    g->host->draining = true;
     g->on_drained = fn;
     g->on_drained_arg = arg;
     g->depth = 0;

@@ -51,6 +51,7 @@ struct br_host {
     size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
     size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
     unsigned worker, n_workers;
+    bool draining; /* the end has begun: the graph takes nothing new */
     void *shared; /* struct br_shared: what the workers of one service share (service.h) */
 };
 

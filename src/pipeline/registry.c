@@ -4,6 +4,7 @@
 extern const struct br_component br_batch_processor;
 extern const struct br_component br_debug_exporter;
 extern const struct br_component br_file_exporter;
+extern const struct br_component br_health_check_extension;
 extern const struct br_component br_join_processor;
 extern const struct br_component br_memory_limiter_processor;
 extern const struct br_component br_nop_exporter;
@@ -23,5 +24,6 @@ const struct br_component *const br_components[] = {
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,
+    &br_health_check_extension,
     NULL,
 };

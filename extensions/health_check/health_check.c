@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The health_check extension: 200 while the service runs, 503 from the begin of a shutdown on, so that
+ * whoever balances load sends nothing new while what is held is delivered. Answers are the Collector's.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "net/server.h"
+#include "pipeline/component.h"
+#include "wire/request.h"
+
+struct response_body {
+    const char *healthy, *unhealthy;
+};
+
+struct config {
+    const char *endpoint, *transport, *path;
+    struct br_tls_config *tls;
+    struct response_body *response_body;
+    struct br_headers response_headers;
+    bool keep_alives_enabled;
+};
+
+struct state {
+    struct br_service service;
+    struct br_node *node;
+    struct br_server *server;
+    struct br_header *headers; /* of every answer */
+    uint64_t since_ms, since_unix_ns;
+    char name[192];
+};
+
+static const struct br_option body_options[] = {
+    BR_STRING(struct response_body, healthy, "", "body of a 200"),
+    BR_STRING(struct response_body, unhealthy, "", "body of a 503"),
+    BR_OPT_END,
+};
+
+static const struct br_option options[] = {
+    BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
+    BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
+    BR_STRING(struct config, path, "/", "where to answer; what ends in a slash is for all below it too"),
+    BR_PRESENT(struct config, tls, struct br_tls_config, br_tls_server_options,
+               "TLS; absent: plaintext"),
+    BR_PRESENT(struct config, response_body, struct response_body, body_options,
+               "texts to answer with; absent: JSON with status, upSince and uptime"),
+    BR_HEADERS(struct config, response_headers, "further headers of every answer"),
+    BR_BOOL(struct config, keep_alives_enabled, false, "more than one request on a connection"),
+    BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),
+    BR_IGNORED("include_metadata", "nothing is passed on"),
+    BR_IGNORED("compression_algorithms", "requests have no body"),
+    BR_IGNORED("max_request_body_size", "requests have no body"),
+    BR_IGNORED("read_timeout", "a begun request has 30s"),
+    BR_IGNORED("read_header_timeout", "a begun request has 30s"),
+    BR_IGNORED("write_timeout", "a client that does not read is closed after 30s"),
+    BR_IGNORED("idle_timeout", "idle connections are closed after a minute"),
+    BR_OPT_END,
+};
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    const struct config *c = config;
+    size_t before = errs->n_errors;
+    char at[256], host[256];
+    unsigned port;
+    bool unix_socket = strcmp(c->transport, "unix") == 0;
+    (void)arena;
+    if (!unix_socket && strncmp(c->transport, "tcp", 3) != 0) {
+        (void)snprintf(at, sizeof at, "%s::transport", path);
+        br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
+                    c->transport);
+    } else if (!unix_socket && !br_endpoint_parse(c->endpoint, host, &port)) {
+        (void)snprintf(at, sizeof at, "%s::endpoint", path);
+        br_errs_add(errs, br_yaml_get(node, "endpoint"), at,
+                    "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
+                    c->endpoint);
+    }
+    if (c->path[0] != '/') {
+        (void)snprintf(at, sizeof at, "%s::path", path);
+        br_errs_add(errs, br_yaml_get(node, "path"), at, "must start with a slash, got \"%s\"",
+                    c->path);
+    }
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}
+
+/* --- Answers --------------------------------------------------------------------------------- */
+
+/* As Go prints a time.Duration: 1h2m3.004s, 3.004s, 4ms, 0s. */
+static void put_uptime(struct br_str *out, uint64_t ms)
+{
+    uint64_t seconds = ms / 1000, rest = ms % 1000;
+    if (seconds >= 3600)
+        br_str_printf(out, "%" PRIu64 "h", seconds / 3600);
+    if (seconds >= 60)
+        br_str_printf(out, "%" PRIu64 "m", seconds / 60 % 60);
+    if (seconds == 0 && rest) {
+        br_str_printf(out, "%" PRIu64 "ms", rest);
+        return;
+    }
+    int digits = rest % 100 == 0 ? 1 : rest % 10 == 0 ? 2 : 3;
+    br_str_printf(out, "%" PRIu64, seconds % 60);
+    if (rest)
+        br_str_printf(out, ".%0*" PRIu64, digits, digits == 1 ? rest / 100 : digits == 2 ? rest / 10 : rest);
+    br_str_putc(out, 's');
+}
+
+/* RFC 3339 with milliseconds, in UTC. */
+static void put_time(struct br_str *out, uint64_t unix_ns)
+{
+    time_t seconds = (time_t)(unix_ns / 1000000000);
+    struct tm tm;
+    char text[64] = "";
+    if (gmtime_r(&seconds, &tm))
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    br_str_printf(out, "%s.%03uZ", text, (unsigned)(unix_ns / 1000000 % 1000));
+}
+
+static void put_status(const struct state *s, bool healthy, struct br_str *out)
+{
+    if (!healthy) {
+        br_str_puts(out, "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\","
+                         "\"uptime\":\"\"}");
+        return;
+    }
+    br_str_puts(out, "{\"status\":\"Server available\",\"upSince\":\"");
+    put_time(out, s->since_unix_ns);
+    br_str_puts(out, "\",\"uptime\":\"");
+    put_uptime(out, br_host_mono_ms(s->node->host) - s->since_ms);
+    br_str_puts(out, "\"}");
+}
+
+/* As Go's ServeMux: a path that ends in a slash is for everything below it. */
+static bool path_matches(const char *pattern, const char *path)
+{
+    size_t len = strlen(pattern);
+    return pattern[len - 1] == '/' ? strncmp(pattern, path, len) == 0 : strcmp(pattern, path) == 0;
+}
+
+static void begin(struct br_service *self, struct br_request *r)
+{
+    const struct state *s = br_container_of(self, struct state, service);
+    const struct config *c = s->node->config;
+    bool healthy = !s->node->host->draining;
+    char buffer[256];
+    struct br_str text = {.data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
+    if (!path_matches(c->path, r->path)) {
+        br_request_reply_text(r, 404, "404 page not found\n");
+        return;
+    }
+    struct br_response reply = {.status = healthy ? 200 : 503,
+                                .content_type = "application/json",
+                                .headers = s->headers,
+                                .n_headers = c->response_headers.n,
+                                .close = !c->keep_alives_enabled};
+    put_status(s, healthy, &text);
+    reply.text = buffer;
+    if (c->response_body) {
+        reply.content_type = "text/plain; charset=utf-8";
+        reply.text = healthy ? c->response_body->healthy : c->response_body->unhealthy;
+    }
+    br_request_reply(r, &reply);
+}
+
+/* Every request is answered in begin. */
+static void body(struct br_service *self, struct br_request *r)
+{
+    (void)self;
+    (void)r;
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    s->node = node;
+    s->service = (struct br_service){begin, body, body};
+    s->headers = br_calloc(c->response_headers.n, sizeof *s->headers);
+    if (!s->headers)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    for (size_t i = 0; i < c->response_headers.n; i++)
+        s->headers[i] = (struct br_header){c->response_headers.names[i],
+                                           c->response_headers.values[i].text};
+    return 0;
+}
+
+static int start(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    s->since_ms = br_host_mono_ms(node->host);
+    s->since_unix_ns = br_host_unix_ns(node->host);
+    (void)snprintf(s->name, sizeof s->name, "extension/%s http", node->id);
+    struct br_server_config config = {.name = s->name,
+                                      .what = "http",
+                                      .endpoint = c->endpoint,
+                                      .transport = c->transport,
+                                      .tls = c->tls,
+                                      .idle_timeout_ms = 60000,
+                                      .log = &node->log};
+    return node->host->ops->serve(node->host, &config, &s->service, &s->server, err);
+}
+
+static void on_stopped(void *arg)
+{
+    br_node_drained(arg);
+}
+
+static void drain(struct br_node *node)
+{
+    struct state *s = node->state;
+    if (s->server)
+        br_server_stop(s->server, on_stopped, node);
+    else
+        br_node_drained(node);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    br_server_free(s->server);
+    br_free(s->headers);
+}
+
+extern const struct br_component br_health_check_extension;
+const struct br_component br_health_check_extension = {
+    .name = "health_check",
+    .kind = BR_EXTENSION,
+    .stability = "beta",
+    .help = "answers whether the service takes data",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .check = check,
+    .create = create,
+    .start = start,
+    .drain = drain,
+    .destroy = destroy,
+};

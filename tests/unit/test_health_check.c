@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/rig.h"
+
+extern const struct br_component br_health_check_extension;
+
+struct fixture {
+    struct fake_host *h;
+    struct br_arena arena;
+    struct br_node node;
+    bool drained;
+};
+
+static void on_drained(struct br_node *node, void *arg)
+{
+    (void)node;
+    ((struct fixture *)arg)->drained = true;
+}
+
+static void begin(struct fixture *f, const char *yaml)
+{
+    const struct br_component *c = &br_health_check_extension;
+    struct br_errs errs = {0};
+    struct br_err err = {0};
+    struct br_yaml *tree;
+    *f = (struct fixture){.h = fake_host_new()};
+    br_arena_init(&f->arena, 0);
+    void *config = br_arena_calloc(&f->arena, 1, c->config_size);
+    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &f->arena, &tree, &errs), 0);
+    assert_int_equal(br_options_read(c->options, tree, "x", config, &f->arena, &errs), 0);
+    assert_int_equal(c->check(config, tree, "x", &f->arena, &errs), 0);
+    br_errs_release(&errs);
+    f->node = (struct br_node){.component = c,
+                               .id = "health_check",
+                               .config = config,
+                               .state = calloc(1, c->state_size),
+                               .host = &f->h->host,
+                               .on_drained = on_drained,
+                               .on_drained_arg = f};
+    assert_int_equal(c->create(&f->node, &err), 0);
+    assert_int_equal(c->start(&f->node, &err), 0);
+}
+
+static void end(struct fixture *f)
+{
+    const struct br_component *c = &br_health_check_extension;
+    f->node.draining = true;
+    c->drain(&f->node);
+    fake_host_turn(f->h);
+    assert_true(f->drained);
+    c->destroy(&f->node);
+    free(f->node.state);
+    br_arena_release(&f->arena);
+    fake_host_free(f->h);
+}
+
+static void expect(struct fixture *f, const char *path, unsigned status, const char *type,
+                   const char *body)
+{
+    struct fake_request *r = fake_request_new(f->h, "health_check", path);
+    fake_request_method(r, "GET");
+    fake_request_begin(r);
+    const struct fake_reply *reply = fake_request_reply(r);
+    assert_true(reply->came);
+    assert_int_equal(reply->status, status);
+    assert_string_equal(reply->type, type);
+    assert_string_equal(reply->body, body);
+    fake_request_free(r);
+}
+
+#define JSON "application/json"
+#define TEXT "text/plain; charset=utf-8"
+#define UP(uptime)                                                                                 \
+    "{\"status\":\"Server available\",\"upSince\":\"2026-01-01T00:00:00.000Z\",\"uptime\":\"" uptime \
+    "\"}"
+#define DOWN                                                                                       \
+    "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\",\"uptime\":\"\"}"
+
+/* Bodies as the Collector's health_check gives them; uptimes as Go prints durations. */
+static void answers(void **state)
+{
+    static const struct {
+        uint64_t ms;
+        const char *want;
+    } uptimes[] = {{0, UP("0s")},          {4, UP("4ms")},         {1000, UP("1s")},
+                   {1500, UP("1.5s")},     {61004, UP("1m1.004s")}, {61040, UP("1m1.04s")},
+                   {3600000, UP("1h0m0s")}, {3723000, UP("1h2m3s")}};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(uptimes); i++) {
+        struct fixture f;
+        begin(&f, "");
+        fake_host_advance(f.h, uptimes[i].ms);
+        expect(&f, "/", 200, JSON, uptimes[i].want);
+        end(&f);
+    }
+}
+
+static void while_draining(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, "");
+    f.h->host.draining = true;
+    expect(&f, "/", 503, JSON, DOWN);
+    end(&f);
+}
+
+static void texts(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, "response_body: {healthy: all is well, unhealthy: going}");
+    expect(&f, "/", 200, TEXT, "all is well");
+    f.h->host.draining = true;
+    expect(&f, "/", 503, TEXT, "going");
+    end(&f);
+    begin(&f, "response_body:");
+    expect(&f, "/", 200, TEXT, "");
+    end(&f);
+}
+
+/* As Go's ServeMux, which the Collector uses. */
+static void paths(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, "");
+    expect(&f, "/anything", 200, JSON, UP("0s"));
+    end(&f);
+    begin(&f, "path: /health");
+    expect(&f, "/health", 200, JSON, UP("0s"));
+    expect(&f, "/health/x", 404, TEXT, "404 page not found\n");
+    expect(&f, "/", 404, TEXT, "404 page not found\n");
+    end(&f);
+    begin(&f, "path: /health/");
+    expect(&f, "/health/x", 200, JSON, UP("0s"));
+    expect(&f, "/health", 404, TEXT, "404 page not found\n");
+    end(&f);
+}
+
+static void headers(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, "response_headers: {x-a: b}");
+    struct fake_request *r = fake_request_new(f.h, "health_check", "/");
+    fake_request_begin(r);
+    assert_string_equal(fake_request_reply(r)->headers, "x-a: b\n");
+    fake_request_free(r);
+    end(&f);
+}
+
+static void wrong_configs(void **state)
+{
+    static const char *const configs[][2] = {
+        {"endpoint: localhost", "x::endpoint: must be host:port"},
+        {"transport: udp", "x::transport: must be tcp or unix, got \"udp\""},
+        {"path: health", "x::path: must start with a slash"},
+        {"path: ''", "x::path: must start with a slash"},
+        {"check_collector_pipeline: {enabled: true}", "warning: "},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(configs); i++) {
+        const char *got = rig_errors(&br_health_check_extension, configs[i][0]);
+        if (!strstr(got, configs[i][1]))
+            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
+    }
+    assert_string_equal(
+        rig_errors(&br_health_check_extension, "{transport: unix, endpoint: /run/x}"), "");
+}
+
+static void cannot_listen(void **state)
+{
+    struct fixture f;
+    struct br_err err = {0};
+    (void)state;
+    begin(&f, "");
+    const struct br_component *c = &br_health_check_extension;
+    c->destroy(&f.node);
+    memset(f.node.state, 0, c->state_size);
+    assert_int_equal(c->create(&f.node, &err), 0);
+    f.h->refuse_serve = true;
+    assert_int_equal(c->start(&f.node, &err), BR_EIO);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers), cmocka_unit_test(while_draining), cmocka_unit_test(texts),
+        cmocka_unit_test(paths),   cmocka_unit_test(headers),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(cannot_listen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
