@@ -265,28 +265,29 @@ static struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
                          const uint8_t *trace_id)
 {
     uint64_t tag = hash >> (64 - TAG_BITS), tail = s->tail / 8, oldest = UINT64_MAX;
-    uint64_t *slots = bucket(s, hash), *spare = NULL, *half = NULL;
+    uint64_t *slots = bucket(s, hash), *half = NULL;
+    uint32_t hits = 0, spare = 0;
     bool ambiguous = false;
-    for (unsigned i = 0; i < WAYS; i++) {
+    /* Without a branch: which slots are free is as good as random. */
+    for (uint32_t i = 0; i < WAYS; i++) {
         uint64_t position = slots[i] & ((1ull << POSITION_BITS) - 1);
-        if (position < tail)
-            position = 0; /* free: it never was used, or its record has left */
-        if (position < oldest) {
-            oldest = position;
-            spare = &slots[i];
-        }
-        if (position == 0 || slots[i] >> POSITION_BITS != tag)
-            continue;
-        enum match m = match(at(s, position * 8), span_id, trace_id);
+        position = position < tail ? 0 : position; /* never used, or its record has left */
+        spare = position < oldest ? i : spare;
+        oldest = position < oldest ? position : oldest;
+        hits |= (uint32_t)((slots[i] >> POSITION_BITS == tag) & (position != 0)) << i;
+    }
+    for (; hits; hits &= hits - 1) {
+        uint64_t *slot = &slots[__builtin_ctz(hits)];
+        enum match m = match(at(s, position_of(*slot)), span_id, trace_id);
         if (m == MATCH_BOTH)
-            return (struct place){.slot = &slots[i]};
+            return (struct place){.slot = slot};
         ambiguous = ambiguous || (m == MATCH_SPAN && half);
         if (m == MATCH_SPAN)
-            half = &slots[i];
+            half = slot;
     }
     if (half && !ambiguous)
         return (struct place){.slot = half};
-    return (struct place){.spare = spare, .ambiguous = ambiguous};
+    return (struct place){.spare = &slots[spare], .ambiguous = ambiguous};
 }
 
 static uint32_t record_size(size_t texts)
@@ -364,6 +365,19 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash, const st
 }
 
 #define AHEAD 256u
+#define WARM_BYTES 128u /* about what a record takes */
+
+/* Brings on the way what the next records overwrite, and what leaves for them. */
+static void warm(const struct shard *s, uint64_t bytes)
+{
+    const uint8_t *head = s->ring + s->head_at, *tail = (const uint8_t *)at(s, s->tail);
+    for (uint64_t i = 0; i < bytes; i += 64) {
+        if (s->head_at + i < s->ring_size)
+            __builtin_prefetch(head + i, 1);
+        if ((uint64_t)(tail - s->ring) + i < s->ring_size)
+            __builtin_prefetch(tail + i, 1);
+    }
+}
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines that
  * they will touch on their way meanwhile. */
@@ -390,6 +404,7 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
             continue;
         struct shard *s = &t->shards[k];
         pthread_mutex_lock(&s->lock);
+        warm(s, (first[k + 1] - first[k]) * WARM_BYTES);
         for (unsigned i = first[k]; i < first[k + 1]; i++)
             enter(t, s, hashes[order[i]], &spans[order[i]], now_ms, out);
         pthread_mutex_unlock(&s->lock);
