@@ -34,7 +34,8 @@ static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
 static const struct br_option options[] = {
     BR_ENUM(struct config, verbosity, "basic", verbosities,
             "a line for each request; one for each span or profile; everything"),
-    BR_INT(struct config, sampling_initial, 2, 0, 1e9, "requests of a signal printed in each second"),
+    BR_INT(struct config, sampling_initial, 2, 0, 1e9,
+           "requests of a signal printed in each second"),
     BR_INT(struct config, sampling_thereafter, 1, 0, 1e9,
            "of those beyond, print each n-th; 0: none"),
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),

@@ -58,8 +58,8 @@ int debug_output_open(struct br_host *host, const char *path, struct debug_outpu
     if (!o)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     if (o->error) {
-        int rc = br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", path,
-                            strerror(o->error));
+        int rc =
+            br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", path, strerror(o->error));
         debug_output_close(host, o);
         return rc;
     }

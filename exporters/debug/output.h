@@ -9,8 +9,8 @@
 
 struct debug_output;
 
-/* Opens (or shares) "stdout", "stderr", or a file, which is appended to. Returns 0, BR_EIO or BR_ENOMEM
- * with a sentence. */
+/* Opens (or shares) "stdout", "stderr", or a file, which is appended to. Returns 0, BR_EIO or
+ * BR_ENOMEM with a sentence. */
 int debug_output_open(struct br_host *host, const char *path, struct debug_output **ret,
                       struct br_err *err);
 void debug_output_close(struct br_host *host, struct debug_output *o); /* accepts NULL */

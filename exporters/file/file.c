@@ -14,8 +14,8 @@
 #define LOG_EVERY_MS 60000
 #define RETRY_MS 1000
 #define TEXT_MAX (1u << 30)
-#define TEXT_KEPT_MAX (1u << 20)     /* bytes of memory for text that are kept between requests */
-#define JSON_SIZE_MAX (32u << 20)    /* of a request; its line is up to 14 times as long */
+#define TEXT_KEPT_MAX (1u << 20)  /* bytes of memory for text that are kept between requests */
+#define JSON_SIZE_MAX (32u << 20) /* of a request; its line is up to 14 times as long */
 
 struct rotation {
     int64_t max_megabytes, max_days, max_backups;
@@ -71,7 +71,8 @@ static const struct br_option params_options[] = {
 };
 
 static const struct br_option group_options[] = {
-    BR_BOOL(struct group_by, enabled, false, "a file for each value of an attribute; must be false"),
+    BR_BOOL(struct group_by, enabled, false,
+            "a file for each value of an attribute; must be false"),
     BR_IGNORED("resource_attribute", "everything goes to one file"),
     BR_IGNORED("max_open_files", "everything goes to one file"),
     BR_OPT_END,
@@ -128,15 +129,17 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     size_t before = errs->n_errors;
     (void)arena;
     if (c->append && c->rotation)
-        refuse("append", "and rotation cannot be used together; a rotated file is always appended to",
-               node, path, errs);
+        refuse("append",
+               "and rotation cannot be used together; a rotated file is always appended to", node,
+               path, errs);
     if (c->directory_permissions && !c->create_directory)
         refuse("directory_permissions", "needs create_directory: true", node, path, errs);
     else if (c->directory_permissions && parse_mode(c->directory_permissions) < 0)
         refuse("directory_permissions", "must be an octal mode up to 0777, such as \"0755\"", node,
                path, errs);
     if (c->group_by.enabled)
-        refuse("group_by", "is not supported; leave it out, or set enabled: false", node, path, errs);
+        refuse("group_by", "is not supported; leave it out, or set enabled: false", node, path,
+               errs);
     if (c->encoding && c->encoding->type != BR_YAML_NULL)
         refuse("encoding", "is not supported; use format: json or format: proto", node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;
@@ -236,7 +239,8 @@ static void fail(struct br_node *node, struct br_item *item, int rc, int error)
     uint64_t held;
     *s->counts.failed[item->signal] += item->n_items;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "file: the request cannot be written as JSON");
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "file: the request cannot be written as JSON");
         return;
     }
     struct br_outcome o =

@@ -21,10 +21,10 @@ struct file_writer {
     struct file_writer_config config;
     pthread_mutex_t lock;
     int fd;
-    bool regular;     /* it has a size, can be cut and renamed */
-    bool torn;        /* half a record is behind `torn_at` and could not be cut off yet */
+    bool regular; /* it has a size, can be cut and renamed */
+    bool torn;    /* half a record is behind `torn_at` and could not be cut off yet */
     off_t torn_at;
-    int error;        /* errno of opening */
+    int error; /* errno of opening */
 };
 
 /* --- Opening --------------------------------------------------------------------------------- */
@@ -48,8 +48,8 @@ static int make_folders(const char *path, mode_t mode)
 /* Always to append: whoever cuts the file meanwhile (logrotate's copytruncate) leaves no hole. */
 static int open_file(struct file_writer *w, bool keep)
 {
-    int fd = open(w->config.path,
-                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep ? 0 : O_TRUNC), FILE_MODE);
+    int fd = open(w->config.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep ? 0 : O_TRUNC),
+                  FILE_MODE);
     struct stat st;
     if (fd < 0)
         return errno;

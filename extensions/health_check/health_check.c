@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The health_check extension: 200 while the service runs, 503 from the begin of a shutdown on, so that
- * whoever balances load sends nothing new while what is held is delivered. Answers are the Collector's.
+ * The health_check extension: 200 while the service runs, 503 from the begin of a shutdown on, so
+ * that whoever balances load sends nothing new while what is held is delivered. Answers are the
+ * Collector's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +44,8 @@ static const struct br_option body_options[] = {
 static const struct br_option options[] = {
     BR_STRING(struct config, endpoint, "localhost:13133", "host:port to listen on"),
     BR_STRING(struct config, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_STRING(struct config, path, "/", "where to answer; what ends in a slash is for all below it too"),
+    BR_STRING(struct config, path, "/",
+              "where to answer; what ends in a slash is for all below it too"),
     BR_PRESENT(struct config, tls, struct br_tls_config, br_tls_server_options,
                "TLS; absent: plaintext"),
     BR_PRESENT(struct config, response_body, struct response_body, body_options,
@@ -105,7 +107,10 @@ static void put_uptime(struct br_str *out, uint64_t ms)
     int digits = rest % 100 == 0 ? 1 : rest % 10 == 0 ? 2 : 3;
     br_str_printf(out, "%" PRIu64, seconds % 60);
     if (rest)
-        br_str_printf(out, ".%0*" PRIu64, digits, digits == 1 ? rest / 100 : digits == 2 ? rest / 10 : rest);
+        br_str_printf(out, ".%0*" PRIu64, digits,
+                      digits == 1   ? rest / 100
+                      : digits == 2 ? rest / 10
+                                    : rest);
     br_str_putc(out, 's');
 }
 
@@ -123,8 +128,9 @@ static void put_time(struct br_str *out, uint64_t unix_ns)
 static void put_status(const struct state *s, bool healthy, struct br_str *out)
 {
     if (!healthy) {
-        br_str_puts(out, "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\","
-                         "\"uptime\":\"\"}");
+        br_str_puts(out,
+                    "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\","
+                    "\"uptime\":\"\"}");
         return;
     }
     br_str_puts(out, "{\"status\":\"Server available\",\"upSince\":\"");
@@ -147,7 +153,8 @@ static void begin(struct br_service *self, struct br_request *r)
     const struct config *c = s->node->config;
     bool healthy = !s->node->host->draining;
     char buffer[256];
-    struct br_str text = {.data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
+    struct br_str text = {
+        .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
     if (!path_matches(c->path, r->path)) {
         br_request_reply_text(r, 404, "404 page not found\n");
         return;
@@ -185,8 +192,8 @@ static int create(struct br_node *node, struct br_err *err)
     if (!s->headers)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     for (size_t i = 0; i < c->response_headers.n; i++)
-        s->headers[i] = (struct br_header){c->response_headers.names[i],
-                                           c->response_headers.values[i].text};
+        s->headers[i] =
+            (struct br_header){c->response_headers.names[i], c->response_headers.values[i].text};
     return 0;
 }
 

@@ -2,8 +2,9 @@
 /*
  * The memory limiter. What is limited is the bytes in buffers: the payloads of requests being read,
  * batched and queued, which is what grows. They are counted to the byte, so nothing is measured at
- * intervals: above the soft limit (limit - spike) receivers refuse a request before they read its body;
- * what was taken before passes, unless the hard limit itself is exceeded. Each worker has an equal share.
+ * intervals: above the soft limit (limit - spike) receivers refuse a request before they read its
+ * body; what was taken before passes, unless the hard limit itself is exceeded. Each worker has an
+ * equal share.
  */
 #include <stdio.h>
 
@@ -28,9 +29,11 @@ struct state {
 };
 
 static const struct br_option options[] = {
-    BR_DURATION(struct config, check_interval, "0s",
-                "how often to log that the soft limit was passed; must be set, as in the Collector"),
-    BR_INT(struct config, limit_mib, 0, 0, 4294967295.0, "hard limit in MiB; goes before limit_percentage"),
+    BR_DURATION(
+        struct config, check_interval, "0s",
+        "how often to log that the soft limit was passed; must be set, as in the Collector"),
+    BR_INT(struct config, limit_mib, 0, 0, 4294967295.0,
+           "hard limit in MiB; goes before limit_percentage"),
     BR_INT(struct config, spike_limit_mib, 0, 0, 4294967295.0,
            "how far below limit_mib the soft limit is; 0: a fifth of the limit"),
     BR_INT(struct config, limit_percentage, 0, 0, 100,
@@ -97,8 +100,9 @@ static void on_look(struct br_timer *t)
     size_t live = br_pool_live(host->pool);
     bool over = live > s->soft;
     if (over && !s->was_over)
-        br_warn(&s->node->log, "%zu MiB in buffers, over the soft limit of %zu MiB: refusing requests",
-                live / MIB, s->soft / MIB);
+        br_warn(&s->node->log,
+                "%zu MiB in buffers, over the soft limit of %zu MiB: refusing requests", live / MIB,
+                s->soft / MIB);
     else if (!over && s->was_over)
         br_info(&s->node->log, "%zu MiB in buffers: taking requests again", live / MIB);
     s->was_over = over;
@@ -112,8 +116,8 @@ static int read_limits(const struct config *c, uint64_t *ret_limit, uint64_t *re
     uint64_t total = 0;
     if (!c->limit_mib && !memory_total("", &total))
         return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
-    *ret_limit = c->limit_mib ? (uint64_t)c->limit_mib * MIB
-                              : total / 100 * (uint64_t)c->limit_percentage;
+    *ret_limit =
+        c->limit_mib ? (uint64_t)c->limit_mib * MIB : total / 100 * (uint64_t)c->limit_percentage;
     *ret_spike = c->limit_mib ? (uint64_t)c->spike_limit_mib * MIB
                               : total / 100 * (uint64_t)c->spike_limit_percentage;
     if (!*ret_spike)

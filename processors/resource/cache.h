@@ -41,7 +41,8 @@ static inline const uint8_t *resource_cached_output(const struct resource_cached
     return e->buf->data + e->in_len + e->metadata_len;
 }
 
-/* Enters a result; takes `buf`, laid out as above. After resource_cache_find with the same input. */
+/* Enters a result; takes `buf`, laid out as above. After resource_cache_find with the same input.
+ */
 void resource_cache_put(struct resource_cache *c, const struct resource_input *in,
                         struct br_buf *buf, size_t out_len, bool changed);
 

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-enum { ATTRIBUTES = 1 };      /* Resource */
-enum { KEY = 1, VALUE = 2 };  /* KeyValue */
+enum { ATTRIBUTES = 1 };     /* Resource */
+enum { KEY = 1, VALUE = 2 }; /* KeyValue */
 
 static bool same(const void *a, size_t a_len, const void *b, size_t b_len)
 {

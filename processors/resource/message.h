@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A Resource message as a list of pieces, of which the attributes can be changed. What is not changed
- * is written byte for byte as it came, in its place. Source: opentelemetry/proto/resource/v1.
+ * A Resource message as a list of pieces, of which the attributes can be changed. What is not
+ * changed is written byte for byte as it came, in its place. Source:
+ * opentelemetry/proto/resource/v1.
  */
 #pragma once
 
@@ -21,13 +22,13 @@ struct resource_piece {
 struct resource_message {
     struct resource_piece *pieces;
     uint32_t n, cap;
-    struct br_arena *arena; /* for whatever the actions make */
+    struct br_arena *arena;            /* for whatever the actions make */
     bool no_memory, too_many, gave_up; /* gave_up, which only its reader resets: a
                                            pattern took too many steps */
 };
 
-/* Reads a Resource that a walk has accepted, dropping what `m` held. It points into the bytes. False
- * when there is no memory or there are too many attributes (then `m` says which). */
+/* Reads a Resource that a walk has accepted, dropping what `m` held. It points into the bytes.
+ * False when there is no memory or there are too many attributes (then `m` says which). */
 bool resource_message_read(struct resource_message *m, const uint8_t *data, size_t len);
 void resource_message_release(struct resource_message *m);
 

@@ -102,7 +102,8 @@ static int create(struct br_node *node, struct br_err *err)
     br_arena_init(&s->scratch, SCRATCH_MAX);
     s->message.arena = &s->scratch;
     s->reads_metadata = c->metadata.n > 0;
-    int rc = resource_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
+    int rc =
+        resource_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
     if (!rc)
         return 0;
     resource_rules_release(&s->rules);
@@ -236,7 +237,8 @@ static void consume(struct br_node *node, struct br_item *item)
         br_warn(&node->log, "a pattern took too many steps over a text and counts as not matching");
     s->message.gave_up = false;
     if (rc == BR_EFULL)
-        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "resource: a Resource has too many attributes");
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "resource: a Resource has too many attributes");
     else if (rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "resource: out of memory");
     else

@@ -26,8 +26,9 @@ const struct br_option resource_rule_options[] = {
              "insert, update, upsert: the new value; text, number, true, false, a list or a map"),
     BR_STRING(struct resource_rule_config, from_attribute, NULL,
               "insert, update, upsert: the attribute to take the value from"),
-    BR_STRING(struct resource_rule_config, from_context, NULL,
-              "insert, update, upsert: metadata.NAME takes the value from the client's header NAME"),
+    BR_STRING(
+        struct resource_rule_config, from_context, NULL,
+        "insert, update, upsert: metadata.NAME takes the value from the client's header NAME"),
     BR_VALUE(struct resource_rule_config, default_value,
              "insert, update, upsert: the value where from_attribute or from_context finds none"),
     BR_STRING(struct resource_rule_config, pattern, NULL,
@@ -169,7 +170,7 @@ static int compile_keys(struct resource_rules *r, struct resource_rule *rule,
 
 static int no_source(const struct resource_rule_config *c, struct resource_problem *problem)
 {
-    const char *key = has_node(c->value)         ? "value"
+    const char *key = has_node(c->value)          ? "value"
                       : is_set(c->from_attribute) ? "from_attribute"
                       : is_set(c->from_context)   ? "from_context"
                                                   : NULL;
@@ -195,8 +196,7 @@ static int compile_convert(struct resource_rule *rule, const struct resource_rul
     static const struct {
         const char *name;
         enum resource_type type;
-    } types[] = {
-        {"string", RESOURCE_STRING}, {"int", RESOURCE_INT}, {"double", RESOURCE_DOUBLE}};
+    } types[] = {{"string", RESOURCE_STRING}, {"int", RESOURCE_INT}, {"double", RESOURCE_DOUBLE}};
     if (no_source(c, problem))
         return BR_EINVAL;
     if (is_set(c->pattern))
@@ -351,7 +351,8 @@ static void act(const struct resource_rule *rule, struct resource_message *m,
         m->no_memory = true;
 }
 
-/* Every attribute of the key, should there be more than one: what shall not leave, leaves nowhere. */
+/* Every attribute of the key, should there be more than one: what shall not leave, leaves nowhere.
+ */
 static void each_key(const struct resource_rules *r, const struct resource_rule *rule,
                      struct resource_message *m)
 {

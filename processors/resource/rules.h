@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The actions of the config: what the user wrote, checked and compiled, and applied to a Resource. */
+/* The actions of the config: what the user wrote, checked and compiled, and applied to a Resource.
+ */
 #pragma once
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -59,14 +60,14 @@ struct resource_problem {
     char text[320];
 };
 
-/* Compiles `n` rules; what they need lives in the arena and in `ret`, which is to be released also on
- * failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
+/* Compiles `n` rules; what they need lives in the arena and in `ret`, which is to be released also
+ * on failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
 int resource_rules_compile(const struct resource_rule_config *c, size_t n, struct br_arena *arena,
                            struct resource_rules *ret, struct resource_problem *problem);
 void resource_rules_release(struct resource_rules *r);
 
-/* The header that a from_context names ("metadata.X", or "X" alone); NULL when it is of a kind that is
- * not supported. */
+/* The header that a from_context names ("metadata.X", or "X" alone); NULL when it is of a kind that
+ * is not supported. */
 const char *resource_context_header(const char *from_context);
 
 /* Applies all rules in order. `metadata` is an item's (may be NULL). False when m->no_memory or

@@ -11,7 +11,8 @@
 
 #define DIGITS_MAX 17
 
-/* The least digits that read back as `v` > 0; returns their number. The value is 0.DIGITS * 10^point. */
+/* The least digits that read back as `v` > 0; returns their number. The value is 0.DIGITS *
+ * 10^point. */
 static int shortest(double v, char digits[DIGITS_MAX + 1], int *ret_point)
 {
     char text[32];

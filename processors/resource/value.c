@@ -122,7 +122,8 @@ static bool parse_int_prefixed(const char *s, int64_t *ret)
     }
 }
 
-/* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan. */
+/* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan.
+ */
 static bool parse_double(const char *s, double *ret)
 {
     const char *p = s + (*s == '-' || *s == '+');
@@ -160,7 +161,9 @@ static bool number_from_yaml(const char *text, struct br_arena *arena, struct re
         return put_varint(RESOURCE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
     if (*p == '.' && p[1] > '9') { /* .inf, .nan */
-        d = (p[1] | 0x20) == 'n' ? (double)NAN : *plain == '-' ? -(double)INFINITY : (double)INFINITY;
+        d = (p[1] | 0x20) == 'n' ? (double)NAN
+            : *plain == '-'      ? -(double)INFINITY
+                                 : (double)INFINITY;
         return put_double(d, arena, ret);
     }
     if (!plain[strspn(plain, "0123456789+-.eE")] && parse_double(plain, &d))
@@ -179,7 +182,8 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
     for (size_t i = 0; i < node->n; i++) {
         if (!resource_value_from_yaml(node->items[i], arena, &v[i]))
             return false;
-        size_t body = map ? br_len_size(1, node->keys[i]->len) + br_len_size(2, v[i].len) : v[i].len;
+        size_t body =
+            map ? br_len_size(1, node->keys[i]->len) + br_len_size(2, v[i].len) : v[i].len;
         size += br_len_size(1, body);
     }
     uint8_t *start = br_arena_alloc(arena, size), *p = start;
@@ -299,8 +303,8 @@ bool resource_value_convert(struct resource_value v, enum resource_type to, stru
         return !to_double(&any, &d) || put_double(d, arena, ret);
     struct br_str text = {.max = BR_BUF_MAX};
     resource_text(&text, &any, arena);
-    bool ok = !text.failed &&
-              resource_value_string(text.data ? text.data : "", text.len, arena, ret);
+    bool ok =
+        !text.failed && resource_value_string(text.data ? text.data : "", text.len, arena, ret);
     br_str_release(&text);
     return ok;
 }

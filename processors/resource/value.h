@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attribute values as the bytes of their AnyValue message: copying one is copying a pointer, and only
- * what an action asks for is read. Source: opentelemetry/proto/common/v1/common.proto.
+ * Attribute values as the bytes of their AnyValue message: copying one is copying a pointer, and
+ * only what an action asks for is read. Source: opentelemetry/proto/common/v1/common.proto.
  */
 #pragma once
 
@@ -43,13 +43,13 @@ struct resource_any resource_any_read(struct resource_value v);
 bool resource_value_string(const void *text, size_t len, struct br_arena *arena,
                            struct resource_value *ret);
 
-/* A value from the config: numbers and booleans without quotes keep their type, lists and maps become
- * those. `*ret` is {NULL, 0} for null. False when there is no memory. */
+/* A value from the config: numbers and booleans without quotes keep their type, lists and maps
+ * become those. `*ret` is {NULL, 0} for null. False when there is no memory. */
 bool resource_value_from_yaml(const struct br_yaml *node, struct br_arena *arena,
                               struct resource_value *ret);
 
-/* The SHA-256 of a string, boolean (one byte), integer or double (eight, little endian) in lower-case
- * hex; "" for any other value. False when there is no memory. */
+/* The SHA-256 of a string, boolean (one byte), integer or double (eight, little endian) in
+ * lower-case hex; "" for any other value. False when there is no memory. */
 bool resource_value_hash(struct resource_value v, struct br_arena *arena,
                          struct resource_value *ret);
 

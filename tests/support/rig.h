@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One component between a test that makes items and a sink that keeps what comes out, with a clock that
- * only the test moves. The sink ends br_mem_set_hooks: tests fail the node's allocations, not its.
+ * One component between a test that makes items and a sink that keeps what comes out, with a clock
+ * that only the test moves. The sink ends br_mem_set_hooks: tests fail the node's allocations, not
+ * its.
  */
 #pragma once
 
@@ -17,17 +18,17 @@ struct rig {
     void *config;
     struct br_node node;
     struct br_consumer sink;
-    struct br_str out; /* the last item that came out, as OTLP/JSON */
-    size_t out_size;   /* its item->size */
-    struct br_buf *wire; /* and its bytes */
-    unsigned n_out;    /* items that came out */
+    struct br_str out;         /* the last item that came out, as OTLP/JSON */
+    size_t out_size;           /* its item->size */
+    struct br_buf *wire;       /* and its bytes */
+    unsigned n_out;            /* items that came out */
     struct br_outcome outcome; /* of the last item that ended */
     unsigned n_ended;
     bool drained;
 };
 
-/* A node of the component, created and started with the YAML as its config. Fails the test when that is
- * refused. */
+/* A node of the component, created and started with the YAML as its config. Fails the test when
+ * that is refused. */
 struct rig *rig_new(const struct br_component *c, const char *yaml);
 
 /* What `start` says when it fails, "" when it does not. Lives until the next call. */

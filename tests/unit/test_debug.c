@@ -15,21 +15,26 @@
 extern const struct br_component br_debug_exporter;
 
 #define TRACES                                                                                     \
-    "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"       \
-    "\"stringValue\":\"shop\"}}]},\"schemaUrl\":\"https://x/1\",\"scopeSpans\":[{\"scope\":{\"name\":" \
-    "\"lib\",\"version\":\"2\"},\"spans\":[{\"traceId\":\"0102030405060708090a0b0c0d0e0f10\","       \
-    "\"spanId\":\"a1a2a3a4a5a6a7a8\",\"name\":\"GET /\",\"startTimeUnixNano\":\"1000000000\","       \
-    "\"endTimeUnixNano\":\"1001500000\",\"attributes\":[{\"key\":\"n\",\"value\":{\"intValue\":\"7\"" \
-    "}},{\"key\":\"evil\",\"value\":{\"stringValue\":\"a\\nb\"}}]},{\"name\":\"b\","                 \
+    "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{"     \
+    "\"stringValue\":\"shop\"}}]},\"schemaUrl\":\"https://x/"                                      \
+    "1\",\"scopeSpans\":[{\"scope\":{\"name\":"                                                    \
+    "\"lib\",\"version\":\"2\"},\"spans\":[{\"traceId\":\"0102030405060708090a0b0c0d0e0f10\","     \
+    "\"spanId\":\"a1a2a3a4a5a6a7a8\",\"name\":\"GET /\",\"startTimeUnixNano\":\"1000000000\","     \
+    "\"endTimeUnixNano\":\"1001500000\",\"attributes\":[{\"key\":\"n\",\"value\":{\"intValue\":"   \
+    "\"7\""                                                                                        \
+    "}},{\"key\":\"evil\",\"value\":{\"stringValue\":\"a\\nb\"}}]},{\"name\":\"b\","               \
     "\"endTimeUnixNano\":\"3000000000\"}]}]},{}]}"
 #define PROFILES                                                                                   \
-    "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"sampleType\":{\"typeStrindex\":1," \
-    "\"unitStrindex\":2},\"samples\":[{\"stackIndex\":1,\"values\":[\"5\"]},{\"values\":[\"6\"]}],"  \
-    "\"durationNano\":\"10000000250\",\"profileId\":\"0102030405060708090a0b0c0d0e0f10\","           \
-    "\"attributeIndices\":[1]},{}]},{\"profiles\":[{}]}]}],\"dictionary\":{\"locationTable\":[{},{"  \
-    "\"lines\":[{\"functionIndex\":1}]}],\"functionTable\":[{},{\"nameStrindex\":4}],"               \
-    "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"host\",\"main\"],\"attributeTable\":[{},{"      \
-    "\"keyStrindex\":3,\"value\":{\"stringValue\":\"box\"}}],\"stackTable\":[{},{"                   \
+    "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"sampleType\":{\"typeStrindex\":" \
+    "1,"                                                                                           \
+    "\"unitStrindex\":2},\"samples\":[{\"stackIndex\":1,\"values\":[\"5\"]},{\"values\":[\"6\"]}]" \
+    ","                                                                                            \
+    "\"durationNano\":\"10000000250\",\"profileId\":\"0102030405060708090a0b0c0d0e0f10\","         \
+    "\"attributeIndices\":[1]},{}]},{\"profiles\":[{}]}]}],\"dictionary\":{\"locationTable\":[{}," \
+    "{"                                                                                            \
+    "\"lines\":[{\"functionIndex\":1}]}],\"functionTable\":[{},{\"nameStrindex\":4}],"             \
+    "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"host\",\"main\"],\"attributeTable\":[{},{"    \
+    "\"keyStrindex\":3,\"value\":{\"stringValue\":\"box\"}}],\"stackTable\":[{},{"                 \
     "\"locationIndices\":[1]}]}}"
 
 static char path[] = "/tmp/test_debug.XXXXXX";
@@ -79,19 +84,20 @@ static void normal(void **state)
     send(r, BR_TRACES, TRACES);
     send(r, BR_PROFILES, PROFILES);
     assert_string_equal(
-        written(), "Traces: resource spans 2, spans 2\n"
-                   "ResourceTraces #0 [https://x/1] service.name=shop\n"
-                   "ScopeTraces #0 lib@2\n"
-                   "GET / 0102030405060708090a0b0c0d0e0f10 a1a2a3a4a5a6a7a8 1.5ms n=7 evil=a\\nb\n"
-                   "b   3s\n"
-                   "ResourceTraces #1\n"
-                   "Profiles: resource profiles 1, profiles 3, samples 2\n"
-                   "ResourceProfiles #0\n"
-                   "ScopeProfiles #0\n"
-                   "0102030405060708090a0b0c0d0e0f10 cpu (nanoseconds) 10.00000025s samples=2 host=box\n"
-                   " 0ns samples=0\n"
-                   "ScopeProfiles #1\n"
-                   " 0ns samples=0\n");
+        written(),
+        "Traces: resource spans 2, spans 2\n"
+        "ResourceTraces #0 [https://x/1] service.name=shop\n"
+        "ScopeTraces #0 lib@2\n"
+        "GET / 0102030405060708090a0b0c0d0e0f10 a1a2a3a4a5a6a7a8 1.5ms n=7 evil=a\\nb\n"
+        "b   3s\n"
+        "ResourceTraces #1\n"
+        "Profiles: resource profiles 1, profiles 3, samples 2\n"
+        "ResourceProfiles #0\n"
+        "ScopeProfiles #0\n"
+        "0102030405060708090a0b0c0d0e0f10 cpu (nanoseconds) 10.00000025s samples=2 host=box\n"
+        " 0ns samples=0\n"
+        "ScopeProfiles #1\n"
+        " 0ns samples=0\n");
     rig_free(r);
 }
 
@@ -200,8 +206,8 @@ static int remove_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(basic),   cmocka_unit_test(normal),      cmocka_unit_test(detailed),
-        cmocka_unit_test(cut),     cmocka_unit_test(sampling),    cmocka_unit_test(outputs),
+        cmocka_unit_test(basic),       cmocka_unit_test(normal),        cmocka_unit_test(detailed),
+        cmocka_unit_test(cut),         cmocka_unit_test(sampling),      cmocka_unit_test(outputs),
         cmocka_unit_test(cannot_open), cmocka_unit_test(wrong_configs),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -158,9 +158,8 @@ static void zstd(void **state)
         size_t n = contents("t.json", (char *)got, sizeof got);
         assert_int_equal(got[0] | got[1] | got[2], 0);
         assert_int_equal(got[3], n - 4);
-        assert_int_equal(br_decompress(codec, BR_ENCODING_ZSTD, got + 4, n - 4, 1000, r->pool, &plain,
-                                       &err),
-                         0);
+        assert_int_equal(
+            br_decompress(codec, BR_ENCODING_ZSTD, got + 4, n - 4, 1000, r->pool, &plain, &err), 0);
         assert_int_equal(plain->len, json ? strlen(TRACE("a")) : sizeof wire);
         assert_memory_equal(plain->data, json ? (const void *)TRACE("a") : wire, plain->len);
         br_buf_unref(plain);
@@ -196,8 +195,10 @@ static void folders(void **state)
     mode_t mask = umask(0);
     (void)snprintf(yaml, sizeof yaml, "{path: %s/x/y/t.json}", folder);
     assert_non_null(strstr(rig_start_error(&br_file_exporter, yaml), "x/y/t.json: No such file"));
-    (void)snprintf(yaml, sizeof yaml, "{path: %s/x/y/t.json, create_directory: true, "
-                                      "directory_permissions: 0750}", folder);
+    (void)snprintf(yaml, sizeof yaml,
+                   "{path: %s/x/y/t.json, create_directory: true, "
+                   "directory_permissions: 0750}",
+                   folder);
     assert_string_equal(rig_start_error(&br_file_exporter, yaml), "");
     assert_int_equal(stat(path("x"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0750);
@@ -336,12 +337,12 @@ static void rotation(void **state)
 static void pruning(void **state)
 {
     static const char *const ours[] = {
-        "t-2026-01-01T00-00-00.000.json",      "t-2025-12-31T00-00-00.001.json",
+        "t-2026-01-01T00-00-00.000.json", "t-2025-12-31T00-00-00.001.json",
         "t-2025-12-31T00-00-00.000-size.json", "t-2025-12-20T00-00-00.000.json",
         "t-2025-01-01T00-00-00.000.json"};
-    static const char *const others[] = {"t.json", "t-2025-01-01.json", "u-2025-01-01T00-00-00.000.json",
-                                         "t-2025-01-01T00-00-00.000.txt",
-                                         "t-2025-01-01T00-00-00.000x.json"};
+    static const char *const others[] = {
+        "t.json", "t-2025-01-01.json", "u-2025-01-01T00-00-00.000.json",
+        "t-2025-01-01T00-00-00.000.txt", "t-2025-01-01T00-00-00.000x.json"};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(ours); i++)
         put_file(ours[i], "");
@@ -364,7 +365,8 @@ static void pruning(void **state)
 
 /* --- Failures -------------------------------------------------------------------------------- */
 
-/* A full disk: the item stays with its sender, no half line stays, and it goes on when there is room. */
+/* A full disk: the item stays with its sender, no half line stays, and it goes on when there is
+ * room. */
 static void full(void **state)
 {
     (void)state;
@@ -425,8 +427,9 @@ static void wrong_configs(void **state)
         if (!strstr(got, configs[i][1]))
             fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
     }
-    assert_string_equal(rig_errors(&br_file_exporter, "{path: a, rotation: {max_megabytes: 10, "
-                                                      "max_days: 3, max_backups: 3, localtime: true}}"),
+    assert_string_equal(rig_errors(&br_file_exporter,
+                                   "{path: a, rotation: {max_megabytes: 10, "
+                                   "max_days: 3, max_backups: 3, localtime: true}}"),
                         "");
 }
 
@@ -435,9 +438,20 @@ static void wrong_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(lines),   TEST(references), TEST(proto),        TEST(zstd),     TEST(truncates_or_appends),
-        TEST(folders), TEST(shared),     TEST(threads),      TEST(rotation), TEST(pruning),
-        TEST(full),    TEST(no_regular_file), TEST(wrong_configs), TEST(backup_names),
+        TEST(lines),
+        TEST(references),
+        TEST(proto),
+        TEST(zstd),
+        TEST(truncates_or_appends),
+        TEST(folders),
+        TEST(shared),
+        TEST(threads),
+        TEST(rotation),
+        TEST(pruning),
+        TEST(full),
+        TEST(no_regular_file),
+        TEST(wrong_configs),
+        TEST(backup_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,8 +80,8 @@ static void expect(struct fixture *f, const char *path, unsigned status, const c
 #define JSON "application/json"
 #define TEXT "text/plain; charset=utf-8"
 #define UP(uptime)                                                                                 \
-    "{\"status\":\"Server available\",\"upSince\":\"2026-01-01T00:00:00.000Z\",\"uptime\":\"" uptime \
-    "\"}"
+    "{\"status\":\"Server "                                                                        \
+    "available\",\"upSince\":\"2026-01-01T00:00:00.000Z\",\"uptime\":\"" uptime "\"}"
 #define DOWN                                                                                       \
     "{\"status\":\"Server not available\",\"upSince\":\"0001-01-01T00:00:00Z\",\"uptime\":\"\"}"
 
@@ -91,8 +91,8 @@ static void answers(void **state)
     static const struct {
         uint64_t ms;
         const char *want;
-    } uptimes[] = {{0, UP("0s")},          {4, UP("4ms")},         {1000, UP("1s")},
-                   {1500, UP("1.5s")},     {61004, UP("1m1.004s")}, {61040, UP("1m1.04s")},
+    } uptimes[] = {{0, UP("0s")},           {4, UP("4ms")},          {1000, UP("1s")},
+                   {1500, UP("1.5s")},      {61004, UP("1m1.004s")}, {61040, UP("1m1.04s")},
                    {3600000, UP("1h0m0s")}, {3723000, UP("1h2m3s")}};
     (void)state;
     for (size_t i = 0; i < BR_COUNT(uptimes); i++) {
@@ -196,8 +196,9 @@ static void cannot_listen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers), cmocka_unit_test(while_draining), cmocka_unit_test(texts),
-        cmocka_unit_test(paths),   cmocka_unit_test(headers),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(answers),       cmocka_unit_test(while_draining),
+        cmocka_unit_test(texts),         cmocka_unit_test(paths),
+        cmocka_unit_test(headers),       cmocka_unit_test(wrong_configs),
         cmocka_unit_test(cannot_listen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

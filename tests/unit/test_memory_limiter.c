@@ -17,7 +17,8 @@
 extern const struct br_component br_memory_limiter_processor;
 
 #define MIB (1u << 20)
-#define TRACES "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]}]}]}"
+#define TRACES                                                                                     \
+    "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"},{\"name\":\"b\"}]}]}]}"
 #define LABELS "processor=\"memory_limiter\""
 
 static double metric(struct rig *r, const char *what)
@@ -38,7 +39,7 @@ static void levels(void **state)
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
 
     struct br_buf *held = br_buf_new(r->pool, 7 * MIB);
-    assert_true(br_host_over_limit(&r->host)); /* receivers take nothing new */
+    assert_true(br_host_over_limit(&r->host));                  /* receivers take nothing new */
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES); /* what they had taken passes */
     assert_int_equal(metric(r, "accepted_spans"), 4);
     assert_int_equal(metric(r, "refused_spans"), 0);
@@ -62,9 +63,10 @@ static void levels(void **state)
 static void profiles(void **state)
 {
     (void)state;
-    static const char in[] = "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"samples\":["
-                             "{\"values\":[\"1\"]},{\"values\":[\"1\"]},{\"values\":[\"1\"]}]}]}]}],"
-                             "\"dictionary\":{\"stringTable\":[\"\"]}}";
+    static const char in[] =
+        "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"samples\":["
+        "{\"values\":[\"1\"]},{\"values\":[\"1\"]},{\"values\":[\"1\"]}]}]}]}],"
+        "\"dictionary\":{\"stringTable\":[\"\"]}}";
     struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
     assert_string_equal(rig_run(r, BR_PROFILES, in), in);
     assert_int_equal(metric(r, "accepted_profile_samples"), 3);
@@ -134,7 +136,8 @@ static void wrong_configs(void **state)
 {
     static const char *const configs[][2] = {
         {"{limit_mib: 10}", "x::check_interval: must be greater than zero"},
-        {"{check_interval: 0s, limit_mib: 10}", "test.yaml:1:18: x::check_interval: must be greater"},
+        {"{check_interval: 0s, limit_mib: 10}",
+         "test.yaml:1:18: x::check_interval: must be greater"},
         {"{check_interval: 1s}", "x::limit_mib: or limit_percentage must be greater than zero"},
         {"{check_interval: 1s, limit_mib: 10, spike_limit_mib: 10}",
          "x::spike_limit_mib: must be smaller than limit_mib"},
@@ -142,7 +145,8 @@ static void wrong_configs(void **state)
          "x::spike_limit_percentage: must be smaller than limit_percentage"},
         {"{check_interval: 1s, limit_percentage: 101}", "from 0 to 100"},
         {"{check_interval: 1s, limit_mib: 1, min_gc_interval_when_soft_limited: 10s}",
-         "warning: test.yaml:1:36: x::min_gc_interval_when_soft_limited: is read and has no effect"},
+         "warning: test.yaml:1:36: x::min_gc_interval_when_soft_limited: is read and has no "
+         "effect"},
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(configs); i++) {
@@ -155,7 +159,8 @@ static void wrong_configs(void **state)
                         "");
 }
 
-/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) -------------- */
+/* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) --------------
+ */
 
 static char root[] = "/tmp/test_memory_limiter.XXXXXX";
 
@@ -217,8 +222,8 @@ static void total_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),   cmocka_unit_test(profiles),      cmocka_unit_test(defaults),
-        cmocka_unit_test(several),  cmocka_unit_test(shares),        cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(levels),       cmocka_unit_test(profiles), cmocka_unit_test(defaults),
+        cmocka_unit_test(several),      cmocka_unit_test(shares),   cmocka_unit_test(wrong_configs),
         cmocka_unit_test(total_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every component's README has a table of its options, `## Options of <name>`, which says what the option
- * table says, row by row. `test_readmes write`, run in the source root, writes these sections anew.
+ * Every component's README has a table of its options, `## Options of <name>`, which says what the
+ * option table says, row by row. `test_readmes write`, run in the source root, writes these
+ * sections anew.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,12 +20,18 @@
 static const char *const folders[][2] = {{"otlphttp", "otlp"}};
 
 static const char *const types[] = {
-    [BR_OPT_BOOL] = "bool",       [BR_OPT_INT] = "int",
-    [BR_OPT_DOUBLE] = "float",    [BR_OPT_DURATION] = "duration",
-    [BR_OPT_STRING] = "text",     [BR_OPT_SECRET] = "secret text",
-    [BR_OPT_STRINGS] = "list of texts", [BR_OPT_HEADERS] = "map of texts",
-    [BR_OPT_STRUCT] = "map",      [BR_OPT_PRESENT] = "map",
-    [BR_OPT_LIST] = "list of maps", [BR_OPT_VALUE] = "any",
+    [BR_OPT_BOOL] = "bool",
+    [BR_OPT_INT] = "int",
+    [BR_OPT_DOUBLE] = "float",
+    [BR_OPT_DURATION] = "duration",
+    [BR_OPT_STRING] = "text",
+    [BR_OPT_SECRET] = "secret text",
+    [BR_OPT_STRINGS] = "list of texts",
+    [BR_OPT_HEADERS] = "map of texts",
+    [BR_OPT_STRUCT] = "map",
+    [BR_OPT_PRESENT] = "map",
+    [BR_OPT_LIST] = "list of maps",
+    [BR_OPT_VALUE] = "any",
     [BR_OPT_IGNORED] = "no effect",
 };
 
@@ -119,7 +126,8 @@ static void compare(const struct br_component *c, const char *at, const char *wa
     for (const char *w = want; *w;) {
         size_t n = strcspn(w, "\n") + 1;
         if (strncmp(at, w, n) != 0)
-            fail_msg("%s %s: its README has\n%.*s\nwhere its option table says\n%.*s\n(see test_readmes write)",
+            fail_msg("%s %s: its README has\n%.*s\nwhere its option table says\n%.*s\n(see "
+                     "test_readmes write)",
                      br_kind_name(c->kind), c->name, (int)strcspn(at, "\n"), at, (int)n - 1, w);
         at += n;
         w += n;

@@ -28,10 +28,11 @@ extern const struct br_component br_resource_processor;
 static const char *request(const char *attributes)
 {
     static char text[1 << 16];
-    (void)snprintf(text, sizeof text,
-                   "{\"resourceSpans\":[{\"resource\":{%s%s%s},\"scopeSpans\":[{\"spans\":[{\"name\":"
-                   "\"a\"}]}]}]}",
-                   attributes[0] ? "\"attributes\":[" : "", attributes, attributes[0] ? "]" : "");
+    (void)snprintf(
+        text, sizeof text,
+        "{\"resourceSpans\":[{\"resource\":{%s%s%s},\"scopeSpans\":[{\"spans\":[{\"name\":"
+        "\"a\"}]}]}]}",
+        attributes[0] ? "\"attributes\":[" : "", attributes, attributes[0] ? "]" : "");
     return text;
 }
 
@@ -124,10 +125,12 @@ static const struct example examples[] = {
      S("host", "x") "," S("url", "http://x") "," S("scheme", "http") "," S("rest", "")},
     {"{key: url, pattern: '^(?<a>x)', action: extract}", S("url", "y"), S("url", "y")},
     {"{key: url, pattern: '(?P<a>.)', action: extract}", I("url", "12"), I("url", "12")},
-    {"{key: url, pattern: '^(?P<a>\\w+)$', action: extract}", S("url", "\u00e9"), S("url", "\u00e9")},
+    {"{key: url, pattern: '^(?P<a>\\w+)$', action: extract}", S("url", "\u00e9"),
+     S("url", "\u00e9")},
     {"{key: url, pattern: '^(?P<a>.)$', action: extract}", S("url", "\u00e9"),
      S("url", "\u00e9") "," S("a", "\u00e9")},
-    {"{key: url, pattern: '(?P<a>x*)', action: extract}", S("url", ""), S("url", "") "," S("a", "")},
+    {"{key: url, pattern: '(?P<a>x*)', action: extract}", S("url", ""),
+     S("url", "") "," S("a", "")},
     /* convert */
     {"{key: a, converted_type: string, action: convert}", I("a", "-5"), S("a", "-5")},
     {"{key: a, converted_type: string, action: convert}", B("a", "true"), S("a", "true")},
@@ -148,7 +151,8 @@ static const struct example examples[] = {
      L("a", "{\"intValue\":\"1\"},{\"stringValue\":\"<x>\"},{\"bytesValue\":\"AQI=\"},{}"),
      S("a", "[1,\\\"<x>\\\",\\\"AQI=\\\",null]")},
     {"{key: a, converted_type: string, action: convert}",
-     M("a", I("b", "1") "," I("a", "2") "," B("b", "true")), S("a", "{\\\"a\\\":2,\\\"b\\\":true}")},
+     M("a", I("b", "1") "," I("a", "2") "," B("b", "true")),
+     S("a", "{\\\"a\\\":2,\\\"b\\\":true}")},
     {"{key: a, converted_type: int, action: convert}", S("a", "+12"), I("a", "12")},
     {"{key: a, converted_type: int, action: convert}", S("a", "007"), I("a", "7")},
     {"{key: a, converted_type: int, action: convert}", S("a", "9223372036854775808"),
@@ -216,8 +220,10 @@ static void wrong_configs(void **state)
         {"attributes: [{action: insert, value: 1}]", "insert needs a key"},
         {"attributes: [{action: delete}]", "delete needs a key or a pattern"},
         {"attributes: [{action: insert, key: a}]", "insert needs one of value"},
-        {"attributes: [{action: insert, key: a, value: 1, from_attribute: b}]", "only one of value"},
-        {"attributes: [{action: insert, key: a, value: 1, pattern: x}]", "pattern: does not belong"},
+        {"attributes: [{action: insert, key: a, value: 1, from_attribute: b}]",
+         "only one of value"},
+        {"attributes: [{action: insert, key: a, value: 1, pattern: x}]",
+         "pattern: does not belong"},
         {"attributes: [{action: upsert, key: a, value: 1, converted_type: int}]",
          "converted_type: does not belong"},
         {"attributes: [{action: upsert, key: a, from_context: auth.x}]",
@@ -226,7 +232,8 @@ static void wrong_configs(void **state)
         {"attributes: [{action: delete, key: a, from_attribute: b}]", "from_attribute: does not"},
         {"attributes: [{action: delete, pattern: '('}]", "pattern: is no regular expression"},
         {"attributes: [{action: extract, key: a}]", "extract needs a pattern"},
-        {"attributes: [{action: extract, key: a, pattern: '(?P<b>x)', value: 1}]", "value: does not"},
+        {"attributes: [{action: extract, key: a, pattern: '(?P<b>x)', value: 1}]",
+         "value: does not"},
         {"attributes: [{action: extract, key: a, pattern: 'x'}]", "has no named group"},
         {"attributes: [{action: extract, key: a, pattern: '(x)(?P<b>y)'}]", "group without a name"},
         {"attributes: [{action: convert, key: a}]", "convert needs a converted_type"},
@@ -249,16 +256,17 @@ static void wrong_configs(void **state)
 static void untouched(void **state)
 {
     static const uint8_t body[] = {
-        0x0a, 0x1b,                                           /* ResourceSpans, 27 bytes */
-        0x0a, 0x15,                                           /* Resource, 21 */
-        0x10, 0x83, 0x80, 0x00,                               /* dropped: 3, overlong */
+        0x0a, 0x1b,                                               /* ResourceSpans, 27 bytes */
+        0x0a, 0x15,                                               /* Resource, 21 */
+        0x10, 0x83, 0x80, 0x00,                                   /* dropped: 3, overlong */
         0x0a, 0x08, 0x0a, 0x01, 'a', 0x12, 0x03, 0x0a, 0x01, '1', /* a=1 */
-        0x9a, 0x06, 0x01, 'x',                                /* unknown field 99 */
-        0xa8, 0x06, 0x05,                                     /* unknown field 101 */
-        0x12, 0x02, 0x12, 0x00,                               /* ScopeSpans with an empty span */
+        0x9a, 0x06, 0x01, 'x',                                    /* unknown field 99 */
+        0xa8, 0x06, 0x05,                                         /* unknown field 101 */
+        0x12, 0x02, 0x12, 0x00, /* ScopeSpans with an empty span */
     };
     (void)state;
-    const char *const rules[] = {"{key: b, action: delete}", "{key: a, value: '2', action: update}"};
+    const char *const rules[] = {"{key: b, action: delete}",
+                                 "{key: a, value: '2', action: update}"};
     for (int i = 0; i < 2; i++) {
         char yaml[128];
         (void)snprintf(yaml, sizeof yaml, "attributes: [%s]", rules[i]);
@@ -292,10 +300,12 @@ static void untouched(void **state)
 static void no_resource(void **state)
 {
     (void)state;
-    struct rig *r = rig_new(&br_resource_processor, "attributes: [{key: a, value: x, action: insert}]");
-    assert_string_equal(rig_run(r, BR_TRACES, "{\"resourceSpans\":[{\"scopeSpans\":[{}]}]}"),
-                        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" S("a", "x") "]},"
-                        "\"scopeSpans\":[{}]}]}");
+    struct rig *r =
+        rig_new(&br_resource_processor, "attributes: [{key: a, value: x, action: insert}]");
+    assert_string_equal(
+        rig_run(r, BR_TRACES, "{\"resourceSpans\":[{\"scopeSpans\":[{}]}]}"),
+        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" S("a", "x") "]},"
+                                                                          "\"scopeSpans\":[{}]}]}");
     assert_string_equal(rig_run(r, BR_TRACES, "{}"), "{}");
     rig_free(r);
 }
@@ -308,21 +318,20 @@ static void no_resource(void **state)
 static void by_reference(void **state)
 {
     (void)state;
-    static const char in[] = PROFILES(
-        "{\"value\":{\"stringValueStrindex\":2},\"keyStrindex\":1}");
+    static const char in[] = PROFILES("{\"value\":{\"stringValueStrindex\":2},\"keyStrindex\":1}");
     static const char out[] = PROFILES(S("host", "box-1") "," S("copy", "box-1"));
-    struct rig *r =
-        rig_new(&br_resource_processor,
-                "attributes: [{key: copy, from_attribute: host, action: insert}]");
+    struct rig *r = rig_new(&br_resource_processor,
+                            "attributes: [{key: copy, from_attribute: host, action: insert}]");
     assert_string_equal(rig_run(r, BR_PROFILES, in), out);
     assert_string_equal(rig_run(r, BR_PROFILES, in), out);
     assert_string_equal(
-        rig_run(r, BR_PROFILES,
-                "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[{\"keyStrindex\":1,\"value\":{"
-                "\"stringValueStrindex\":2}}]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\","
-                "\"box-2\"]}}"),
-        "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S("host", "box-2") ","
-        S("copy", "box-2") "]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\",\"box-2\"]}}");
+        rig_run(
+            r, BR_PROFILES,
+            "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[{\"keyStrindex\":1,\"value\":{"
+            "\"stringValueStrindex\":2}}]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\","
+            "\"box-2\"]}}"),
+        "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S("host", "box-2") "," S(
+            "copy", "box-2") "]}}],\"dictionary\":{\"stringTable\":[\"\",\"host\",\"box-2\"]}}");
     rig_free(r);
     /* References stay where no rule changes anything. */
     r = rig_new(&br_resource_processor, "attributes: [{key: nobody, action: delete}]");
@@ -341,10 +350,10 @@ static const char *with_metadata(struct rig *r, const char *metadata)
 static void from_context(void **state)
 {
     (void)state;
-    struct rig *r = rig_new(
-        &br_resource_processor,
-        "attributes: [{key: t, from_context: metadata.X-Tenant, action: insert},"
-        " {key: p, from_context: plain, action: insert}]");
+    struct rig *r =
+        rig_new(&br_resource_processor,
+                "attributes: [{key: t, from_context: metadata.X-Tenant, action: insert},"
+                " {key: p, from_context: plain, action: insert}]");
     const struct br_strings *keys = br_resource_processor.metadata_keys(r->config);
     assert_int_equal(keys->n, 2);
     assert_string_equal(keys->v[0], "X-Tenant");
@@ -361,8 +370,8 @@ static void from_context(void **state)
 static void many_resources(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_resource_processor, "attributes: [{key: b, from_attribute: a, action: insert}]");
+    struct rig *r = rig_new(&br_resource_processor,
+                            "attributes: [{key: b, from_attribute: a, action: insert}]");
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 2000; i++) {
             char before[64], after[128];
@@ -388,7 +397,8 @@ static void many_resources(void **state)
 static void too_many_attributes(void **state)
 {
     (void)state;
-    struct rig *r = rig_new(&br_resource_processor, "attributes: [{key: a, value: x, action: insert}]");
+    struct rig *r =
+        rig_new(&br_resource_processor, "attributes: [{key: a, value: x, action: insert}]");
     struct br_str json = {0};
     br_str_puts(&json, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{}");
     for (int i = 1; i < 70000; i++)
@@ -405,8 +415,9 @@ static void too_many_attributes(void **state)
 static void hard_pattern(void **state)
 {
     (void)state;
-    struct rig *r = rig_new(&br_resource_processor,
-                            "attributes: [{key: a, pattern: '^(?P<x>(?:b+)+)+$', action: extract}]");
+    struct rig *r =
+        rig_new(&br_resource_processor,
+                "attributes: [{key: a, pattern: '^(?P<x>(?:b+)+)+$', action: extract}]");
     static const char in[] = S("a", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbc");
     expect(rig_run(r, BR_TRACES, request(in)), in);
     rig_free(r);
@@ -459,11 +470,11 @@ static void no_memory(void **state)
             assert_int_equal(r->outcome.verdict, BR_RETRY);
             refused++;
         } else {
-            assert_string_equal(r->out.data,
-                                request(S("a", "1") "," S("b", "{\\\"k\\\":1}") "," S(
-                                    "x",
-                                    "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b"
-                                    "4b") "," S("c", "v")));
+            assert_string_equal(
+                r->out.data,
+                request(S("a", "1") "," S("b", "{\\\"k\\\":1}") "," S(
+                    "x", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b"
+                         "4b") "," S("c", "v")));
         }
         rig_free(r);
         if (!failed)
