@@ -47,12 +47,13 @@ func report(out io.Writer, dir string, n int) error {
 	if err != nil {
 		return err
 	}
-	cpu, samples, linked := map[link]*used{}, 0, 0
+	cpu, samples, linked, named := map[link]*used{}, 0, 0, 0
 	err = eachLine(filepath.Join(dir, "profiles.json"), func(line []byte) error {
 		profiles, err := new(pprofile.JSONUnmarshaler).UnmarshalProfiles(line)
 		if err == nil {
 			samples += profiles.SampleCount()
 			linked += addCPU(cpu, profiles)
+			named += namedSamples(profiles)
 		}
 		return err
 	})
@@ -61,10 +62,42 @@ func report(out io.Writer, dir string, n int) error {
 	}
 	fmt.Fprintf(out, "%d spans and %d profile samples came out, %d of them with a link to a span.\n",
 		len(spans), samples, linked)
+	fmt.Fprintf(out, "Joined: %d samples carry the name of their span, %d spans the CPU time of their samples.\n",
+		named, countFigures(spans))
 	if len(spans) == 0 || linked == 0 {
 		return fmt.Errorf("nothing to join in %s", dir)
 	}
 	return printSlowest(out, spans, cpu, n)
+}
+
+// namedSamples counts the samples that a join gave the name of their span.
+func namedSamples(profiles pprofile.Profiles) (n int) {
+	dic := profiles.Dictionary()
+	for _, resource := range profiles.ResourceProfiles().All() {
+		for _, scope := range resource.ScopeProfiles().All() {
+			for _, profile := range scope.Profiles().All() {
+				for _, sample := range profile.Samples().All() {
+					for _, index := range sample.AttributeIndices().All() {
+						key := dic.AttributeTable().At(int(index)).KeyStrindex()
+						if dic.StringTable().At(int(key)) == "span.name" {
+							n++
+						}
+					}
+				}
+			}
+		}
+	}
+	return n
+}
+
+// countFigures counts the spans that a join gave the figures of their samples.
+func countFigures(spans []ptrace.Span) (n int) {
+	for _, span := range spans {
+		if _, has := span.Attributes().Get("profile.duration_us"); has {
+			n++
+		}
+	}
+	return n
 }
 
 func eachLine(path string, use func(line []byte) error) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"runtime/pprof"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -21,7 +22,7 @@ func newTracing(ctx context.Context, endpoint string) (*sdk.TracerProvider, erro
 	if err != nil {
 		return nil, err
 	}
-	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(
+	return sdk.NewTracerProvider(sdk.WithBatcher(exporter, sdk.WithBatchTimeout(time.Second)), sdk.WithResource(
 		resource.NewSchemaless(attribute.String("service.name", serviceName)))), nil
 }
 

@@ -261,8 +261,10 @@ void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
     if (t->compression != BR_ENCODING_NONE)
         x->content_encoding = br_encoding_name(t->compression);
     x->user_agent = t->user_agent;
-    x->headers = s->headers;
-    x->n_headers = s->n_headers;
+    /* The first header is about profiles. */
+    size_t skip = item->signal == BR_PROFILES ? 0 : 1;
+    x->headers = s->headers + skip;
+    x->n_headers = s->n_headers - skip;
     x->timeout_ms = t->timeout_ms;
     x->on_done = on_done;
     x->user = c;
@@ -281,7 +283,8 @@ static bool copy_headers(struct otlp_sender *s)
     s->names = br_malloc(bytes);
     if (!s->names)
         return false;
-    for (size_t i = 0; i < h->n && i < HEADERS_MAX; i++) {
+    s->headers[s->n_headers++] = (struct br_header){"otlp-profiles-development-version", "1"};
+    for (size_t i = 0; i < h->n && s->n_headers < HEADERS_MAX; i++) {
         s->headers[s->n_headers++] = (struct br_header){s->names + at, h->values[i].text};
         for (const char *c = h->names[i]; *c; c++)
             s->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;

@@ -82,24 +82,17 @@ static void reject(struct exchange *x, enum br_status status, const char *why)
     answer(x, &o);
 }
 
-/* The header's value when it occurs once, "" when it does not; NULL when it occurs more than once. */
-static const char *single_header(const struct br_request *r, const char *name)
-{
-    const char *value = "";
-    unsigned n = 0;
-    for (size_t i = 0; i < r->n_headers; i++) {
-        if (strcmp(r->headers[i].name, name) == 0) {
-            value = r->headers[i].value;
-            n++;
-        }
-    }
-    return n > 1 ? NULL : value;
-}
-
+/* Absent, or once and "1". */
 static bool version_ok(const struct br_request *r)
 {
-    const char *version = single_header(r, "otlp-profiles-development-version");
-    return version && (version[0] == '\0' || strcmp(version, "1") == 0);
+    unsigned n = 0;
+    for (size_t i = 0; i < r->n_headers; i++) {
+        if (strcmp(r->headers[i].name, "otlp-profiles-development-version") != 0)
+            continue;
+        if (strcmp(r->headers[i].value, "1") != 0 || n++)
+            return false;
+    }
+    return true;
 }
 
 /* What a new exchange is refused for before its body is read; false when it was. */
@@ -216,35 +209,31 @@ static void begin_http(struct br_service *self, struct br_request *r)
 {
     struct door *d = br_container_of(self, struct door, service);
     const struct otlp_http *http = d->otlp->config->protocols.http;
-    enum otlp_format format;
+    enum otlp_format format = OTLP_PROTOBUF;
     enum br_encoding encoding = BR_ENCODING_NONE;
     enum br_signal signal = BR_TRACES;
+    bool type_known = read_type(br_request_header(r, "content-type"), &format);
     if (strcmp(r->path, http->profiles_url_path) == 0) {
         signal = BR_PROFILES;
     } else if (strcmp(r->path, http->traces_url_path) != 0) {
-        br_request_reply_text(r, 404, "no such path\n");
+        otlp_refuse(r, 404, format, "no such path", http);
         return;
     }
     if (otlp_preflight(r, http))
         return;
     if (strcmp(r->method, "POST") != 0) {
-        static const struct br_header allow = {"allow", "POST"};
-        br_request_reply(r, &(struct br_response){.status = 405,
-                                                  .content_type = "text/plain; charset=utf-8",
-                                                  .text = "POST only\n",
-                                                  .headers = &allow,
-                                                  .n_headers = 1});
+        otlp_refuse(r, 405, format, "export requests are POSTs", http);
         return;
     }
-    if (!read_type(br_request_header(r, "content-type"), &format)) {
-        br_request_reply_text(
-            r, 415, "content-type must be application/x-protobuf or application/json\n");
+    if (!type_known) {
+        otlp_refuse(r, 415, format,
+                    "content-type must be application/x-protobuf or application/json", http);
         return;
     }
     const char *name = br_request_header(r, "content-encoding");
     if (name && (!br_encoding_parse(name, strlen(name), &encoding) ||
                  !encoding_allowed(http, name))) {
-        br_request_reply_text(r, 415, "content-encoding must be gzip, zstd or deflate\n");
+        otlp_refuse(r, 415, format, "content-encoding must be gzip, zstd or deflate", http);
         return;
     }
     struct exchange *x = exchange_new(d, r, signal, format, encoding);
@@ -295,8 +284,6 @@ static int unpack(struct exchange *x, struct br_buf **buf, struct br_err *err)
     int rc = 0;
     bool packed = x->encoding != BR_ENCODING_NONE &&
                   (x->format != OTLP_GRPC || x->request->grpc_compressed);
-    if (x->format == OTLP_GRPC && x->request->grpc_compressed && x->encoding == BR_ENCODING_NONE)
-        return br_err_set(err, BR_EINVAL, "a message is marked compressed without a grpc-encoding");
     if (packed && *buf) {
         rc = br_decompress(otlp->codec, x->encoding, (*buf)->data, (*buf)->len, x->door->max_body,
                            otlp->node->host->pool, &plain, err);
@@ -382,6 +369,10 @@ static void body(struct br_service *self, struct br_request *r)
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         *x->door->refused[x->signal] += 1;
         answer(x, &o);
+        return;
+    }
+    if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {
+        reject(x, BR_STATUS_INTERNAL, "a message is marked compressed without a grpc-encoding");
         return;
     }
     struct br_buf *buf = r->body ? r->body : br_buf_new(r->pool, 1);

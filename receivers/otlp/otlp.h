@@ -66,5 +66,9 @@ struct otlp_cors_reply {
 void otlp_reply(struct br_request *r, enum br_signal signal, enum otlp_format format,
                 const struct br_outcome *outcome, const struct otlp_http *http);
 
+/* Refuses what is no export request with an HTTP code, and says why. */
+void otlp_refuse(struct br_request *r, unsigned code, enum otlp_format format, const char *why,
+                 const struct otlp_http *http);
+
 /* Answers a CORS preflight; false when it is none, or CORS is off. */
 bool otlp_preflight(struct br_request *r, const struct otlp_http *http);

@@ -10,6 +10,7 @@
 
 #define RETRY_DELAY_MS 1000
 #define HEADERS_MAX 16
+#define ALWAYS_ALLOWED "content-type, content-encoding"
 
 /* True when the origin matches one with at most one `*`, as the Collector's. */
 static bool origin_matches(const char *pattern, const char *origin)
@@ -34,7 +35,7 @@ static const char *allowed_origin(const struct br_request *r, const struct otlp_
 static void join(struct br_str *out, const struct br_strings *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        br_str_printf(out, "%s%s", i ? ", " : "", list->v[i]);
+        br_str_printf(out, "%s%s", out->len ? ", " : "", list->v[i]);
 }
 
 bool otlp_preflight(struct br_request *r, const struct otlp_http *http)
@@ -53,15 +54,14 @@ bool otlp_preflight(struct br_request *r, const struct otlp_http *http)
         bool any = false;
         for (size_t i = 0; i < http->cors->allowed_headers.n; i++)
             any = any || strcmp(http->cors->allowed_headers.v[i], "*") == 0;
+        br_str_puts(&headers, ALWAYS_ALLOWED); /* OTLP/JSON cannot do without */
         join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
-        if (any && asked)
-            h[n++] = (struct br_header){"access-control-allow-headers", asked};
-        else
-            h[n++] = (struct br_header){"access-control-allow-headers",
-                                        headers.len ? headers.data
-                                                    : "content-type, content-encoding"};
+        h[n++] = (struct br_header){"access-control-allow-headers",
+                                    any && asked   ? asked
+                                    : headers.data ? headers.data
+                                                   : ALWAYS_ALLOWED};
         (void)snprintf(age, sizeof age, "%lld", (long long)http->cors->max_age);
         if (http->cors->max_age)
             h[n++] = (struct br_header){"access-control-max-age", age};
@@ -139,16 +139,16 @@ static size_t add_headers(struct br_header *h, size_t n, const struct br_request
     return n;
 }
 
-static void reply_http(struct br_request *r, enum br_signal signal, bool json,
+static void reply_http(struct br_request *r, enum br_signal signal, bool json, unsigned code,
                        const struct br_outcome *o, uint32_t delay_ms, const struct otlp_http *http)
 {
     struct br_arena arena;
     struct br_str text = {.max = 65536}, exposed = {.max = 4096};
     uint8_t partial[64 + sizeof o->text];
     char seconds[16];
-    struct br_header h[HEADERS_MAX + 4];
+    struct br_header h[HEADERS_MAX + 5];
     size_t n = 0;
-    struct br_response reply = {.status = br_outcome_http(o),
+    struct br_response reply = {.status = code,
                                 .content_type =
                                     json ? "application/json" : "application/x-protobuf"};
     br_arena_init(&arena, 65536);
@@ -156,6 +156,8 @@ static void reply_http(struct br_request *r, enum br_signal signal, bool json,
         (void)snprintf(seconds, sizeof seconds, "%u", (delay_ms + 999) / 1000);
         h[n++] = (struct br_header){"retry-after", seconds};
     }
+    if (code == 405)
+        h[n++] = (struct br_header){"allow", "POST"};
     n = add_headers(h, n, r, http, &exposed);
     if (o->verdict == BR_DONE && json) {
         encode_partial_json(o, signal, &text);
@@ -192,5 +194,12 @@ void otlp_reply(struct br_request *r, enum br_signal signal, enum otlp_format fo
     if (format == OTLP_GRPC)
         reply_grpc(r, o, delay_ms);
     else
-        reply_http(r, signal, format == OTLP_JSON, o, delay_ms, http);
+        reply_http(r, signal, format == OTLP_JSON, br_outcome_http(o), o, delay_ms, http);
+}
+
+void otlp_refuse(struct br_request *r, unsigned code, enum otlp_format format, const char *why,
+                 const struct otlp_http *http)
+{
+    struct br_outcome o = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", why);
+    reply_http(r, BR_TRACES, format == OTLP_JSON, code, &o, 0, http);
 }

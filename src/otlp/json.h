@@ -26,9 +26,9 @@ const ProtobufCMessageDescriptor *br_otlp_response(enum br_signal signal);
 /* Reads JSON text into wire bytes in the schema's order, in a new buffer that the caller owns. Of a
  * name that comes twice the last counts. Returns 0; BR_EINVAL when it is not JSON or does not fit
  * the schema (the sentence says where: "resourceSpans[0].scopeSpans[2].spans[0].traceId: must be
- * ..."); BR_ETOOBIG when the result would be over `max` bytes or nests deeper than `max_depth`
- * messages (or BR_JSON_DEPTH_MAX), or brackets nest deeper than twice that; or BR_ENOMEM. Takes up
- * to eight times `len` of memory on the way. */
+ * ..."), nests deeper than `max_depth` messages (or BR_JSON_DEPTH_MAX), or brackets nest deeper than
+ * twice that; BR_ETOOBIG when the result would be over `max` bytes; or BR_ENOMEM. Takes up to eight
+ * times `len` of memory on the way. */
 int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, size_t len,
                    unsigned max_depth, size_t max, struct br_pool *pool, struct br_buf **ret,
                    struct br_err *err);

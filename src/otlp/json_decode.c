@@ -521,7 +521,7 @@ static int read_message(struct reader *r, const ProtobufCMessageDescriptor *desc
 {
     const struct br_json_node *values[BR_JSON_FIELDS_MAX];
     if (place->depth >= r->max_depth)
-        return fail(r, place, BR_ETOOBIG, "nests deeper than %u messages", r->max_depth);
+        return fail(r, place, BR_EINVAL, "nests deeper than %u messages", r->max_depth);
     if (desc == &google__protobuf__duration__descriptor)
         return put_duration(r, value, place);
     if (value->type != BR_JSON_OBJECT)

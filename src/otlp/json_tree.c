@@ -193,7 +193,7 @@ static int parse_container(struct parser *ps, enum br_json_type type, unsigned d
     char close = type == BR_JSON_OBJECT ? '}' : ']';
     uint32_t self = ps->tree->n;
     if (depth >= ps->max_depth)
-        return br_err_set(ps->err, BR_ETOOBIG, "JSON nests deeper than %u brackets", ps->max_depth);
+        return br_err_set(ps->err, BR_EINVAL, "JSON nests deeper than %u brackets", ps->max_depth);
     int rc = add(ps, (struct br_json_node){.type = (uint8_t)type});
     if (rc != 0)
         return rc;

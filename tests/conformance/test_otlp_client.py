@@ -39,9 +39,9 @@ RETRYABLE += [(encoding, code) for encoding in ("proto", "json") for code in (42
 PERMANENT = [("grpc", code)
              for code in ("UNKNOWN", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS",
                           "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION",
-                          "UNIMPLEMENTED", "INTERNAL", "RESOURCE_EXHAUSTED")]
+                          "UNIMPLEMENTED", "INTERNAL")]
 PERMANENT += [(encoding, code) for encoding in ("proto", "json")
-              for code in (400, 401, 403, 404, 405, 408, 413, 415, 500, 501, 505)]
+              for code in (400, 401, 403, 404, 405, 408, 415, 500, 501, 505)]
 
 
 @signals
@@ -66,6 +66,31 @@ def test_not_retried(braid, sink, signal, kind, code):
     send(server, signal)
     sink.wait(signal, 1)
     assert sink.script == []
+
+
+TOO_BIG = Reply(StatusCode.RESOURCE_EXHAUSTED, 413, "too big")
+
+
+@exporters
+@signals
+def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
+    """But its halves are."""
+    server = braid(config(kind, sink))
+    sink.script = [TOO_BIG] * 2
+    send(server, signal, 8)
+    sink.wait(signal, 8)
+    assert sorted(len(otlp.items_of(signal, call.message)) for call in sink.of(signal)) == [2, 2, 4]
+
+
+@exporters
+@signals
+def test_one_item_that_is_too_big_is_dropped(braid, sink, signal, kind):
+    server = braid(config(kind, sink))
+    sink.script = [TOO_BIG]
+    send(server, signal)
+    until(lambda: server.ledger(signal)["dropped"] == 1, "the ledger")
+    send(server, signal)
+    sink.wait(signal, 1)
 
 
 @signals
@@ -187,8 +212,12 @@ def test_destinations_are_independent(braid, new_sink, signal, kind):
     assert account["received"] == 10 and account["sent"] == 5
 
 
-def test_profiles_carry_their_version(braid, sink):
-    server = braid(config("grpc", sink))
-    send(server, otlp.PROFILES)
-    sink.wait(otlp.PROFILES, 1)
-    assert sink.of(otlp.PROFILES)[0].headers["otlp-profiles-development-version"] == "1"
+@exporters
+@signals
+def test_profiles_carry_their_version(braid, sink, signal, kind):
+    """As Collectors from 0.163 on say which schema they wrote."""
+    server = braid(config(kind, sink))
+    send(server, signal)
+    sink.wait(signal, 1)
+    said = sink.of(signal)[0].headers.get("otlp-profiles-development-version")
+    assert said == ("1" if signal is otlp.PROFILES else None)

@@ -312,7 +312,7 @@ class TestEncodings:
         sink.wait(TRACES, 7)
 
     @pytest.mark.parametrize("coding, encode", [
-        ("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstandard.compress)])
+        ("gzip", gzip.compress), ("zstd", zstandard.compress)])
     def test_grpc_codings(self, server, sink, coding, encode):
         body = clients.frame(encode(otlp.trace_request(7).SerializeToString()), compressed=True)
         headers, answer = clients.raw_grpc(server.grpc, TRACES.method, body,
@@ -345,7 +345,7 @@ class TestEncodings:
     @pytest.mark.parametrize("coding", ["snail", "gzip, snail"])
     def test_unknown_over_http(self, server, sink, transport, coding):
         answer = transport.send(server, TRACES, otlp.trace_request(), {"content-encoding": coding})
-        assert answer.code == 415 and answer.status is not None
+        assert answer.code == 415 and answer.message
         assert sink.calls == []
 
     @over_http
@@ -422,14 +422,14 @@ class TestHttpRequests:
                              ["text/plain", "application/jsonp", "application/grpc", None])
     def test_other_content_type(self, server, sink, signal, content_type):
         answer = clients.http(server.http, signal.path, b"{}", content_type)
-        assert answer.code == 415
+        assert answer.code == 415 and answer.message
         assert sink.calls == []
 
     @signals
     @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD"])
     def test_other_method(self, server, signal, method):
         answer = clients.http(server.http, signal.path, None, None, method=method)
-        assert answer.code == 405
+        assert answer.code == 405 and (answer.message or method == "HEAD")
         assert "POST" in answer.headers["allow"]
 
     @over_http
@@ -437,7 +437,9 @@ class TestHttpRequests:
         "path", ["/", "/v1/trace", "/v1/traces/", "/v1/profiles", "/V1/TRACES", "/v1//traces"])
     def test_other_path(self, server, transport, path):
         body = transport.encode(otlp.trace_request())
-        assert clients.http(server.http, path, body, transport.content_type).code == 404
+        answer = clients.http(server.http, path, body, transport.content_type)
+        assert answer.code == 404 and answer.message
+        assert answer.headers["content-type"] == transport.content_type
 
     def test_query_is_no_part_of_the_path(self, server):
         assert clients.http(server.http, "/v1/traces?tenant=1", b"").code == 200

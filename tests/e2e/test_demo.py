@@ -30,11 +30,14 @@ def test_demo(quickstart, tmp_path):
     sent = demo("-otlp", quickstart.grpc, "-duration", "4s")
     served, sampled = map(int, re.match(r"(\d+) requests served, (\d+) profile samples", sent).groups())
     quickstart.stop()
-    spans, samples, linked, report = re.match(
-        r"(\d+) spans and (\d+) profile samples came out, (\d+) of them .*?\n(.*)",
-        demo("report", "-dir", str(tmp_path)), re.DOTALL).groups()
+    report = demo("report", "-dir", str(tmp_path)).splitlines()
+    spans, samples, linked = re.match(
+        r"(\d+) spans and (\d+) profile samples came out, (\d+) of them", report[0]).groups()
+    named, figures = re.match(r"Joined: (\d+) samples .* (\d+) spans", report[1]).groups()
     assert served <= int(spans) <= served + 2  # the last requests may be answered to nobody
     assert int(samples) == sampled
     assert sampled / 2 < int(linked) <= sampled
-    slowest = report.splitlines()[2]
+    assert named == linked
+    assert int(figures) > 0
+    slowest = report[report.index("") + 2]
     assert re.search(r"GET /checkout +\S+ms +[1-9]\d*ms +main.priceCart +[0-9a-f]{32}$", slowest)

@@ -66,7 +66,7 @@ def grpc(address, signal, body, metadata=(), compression=None, method=None, chan
 def parse_http(code, headers, body):
     """An Answer; the body of a refusal is a google.rpc.Status in the content type that it names."""
     status, kind = None, headers.get("content-type")
-    if code >= 400 and kind in (otlp.PROTOBUF, otlp.JSON):
+    if code >= 400 and body and kind in (otlp.PROTOBUF, otlp.JSON):
         status = otlp.decode(status_pb2.Status, kind, body)
     return Answer(code, body, headers, status, status.message if status else "")
 
