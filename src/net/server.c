@@ -25,6 +25,7 @@ struct br_net_server {
     struct br_tls_context *tls;
     struct br_list streams;
     _Atomic unsigned load; /* connections, also those on their way here */
+    double *connections;   /* those that are here */
     struct br_timer sweep;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
@@ -112,6 +113,7 @@ static void on_closed(struct br_stream *s, const char *why)
     br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
     br_list_remove(&s->link);
     br_server_add_load(server, -1);
+    *server->connections -= 1;
     if (server->stopping && br_list_empty(&server->streams))
         br_host_defer(&server->loop->host, &server->report, on_report);
     br_free(peer);
@@ -137,6 +139,7 @@ void br_server_take(struct br_net_server *s, int fd, const char *name)
         return;
     }
     br_list_append(&s->streams, &stream->link);
+    *s->connections += 1;
     if (s->tls) {
         struct br_err err;
         stream->tls = br_tls_new(s->tls, NULL);
@@ -243,6 +246,20 @@ static int make_tls(struct br_net_server *s, struct br_err *err)
     return br_tls_context_new(s->config.tls, true, alpn, &s->tls, err);
 }
 
+/* A gauge of its own for every worker: whether connections spread is what it is for. */
+static double *connections_of(struct br_host *h, const char *name)
+{
+    char worker[16];
+    struct br_str labels = {.max = 1024};
+    (void)snprintf(worker, sizeof worker, "%u", h->worker);
+    br_label(&labels, "server", name);
+    br_label(&labels, "worker", worker);
+    double *metric = br_metric(h->metrics, BR_GAUGE, "braid_server_connections",
+                               labels.data ? labels.data : "");
+    br_str_release(&labels);
+    return metric;
+}
+
 int br_net_serve(struct br_host *h, const struct br_server_config *config,
                  struct br_service *service, struct br_server **ret, struct br_err *err)
 {
@@ -254,6 +271,7 @@ int br_net_serve(struct br_host *h, const struct br_server_config *config,
     s->loop = loop;
     s->config = *config;
     s->service = service;
+    s->connections = connections_of(h, config->name);
     br_list_init(&s->streams);
     int rc = make_tls(s, err);
     if (!rc && h->worker == 0)

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Braid says about itself: metrics, the ledger, logs, and what none of them may show."""
+
+import datetime
+import itertools
+import json
+import random
+import signal as signals
+import subprocess
+import threading
+import time
+import urllib.request
+
+import grpc
+import pytest
+from grpc import StatusCode
+from prometheus_client.parser import text_string_to_metric_families
+
+import clients
+import otlp
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from otlp import PROFILES, SIGNALS, TRACES
+from sink import ACCEPT, REFUSE, Reply
+
+ITEMS = {TRACES: "spans", PROFILES: "profile_samples"}
+each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
+
+
+def scrape_text(server):
+    with urllib.request.urlopen(f"http://{server.address('metrics', node=None)}/metrics", timeout=DEADLINE_S) as answer:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        return answer.read().decode()
+
+
+def scrape(server):
+    """{(family, type): {labels: value}} by the official parser, which no series may confuse."""
+    families = {}
+    for family in text_string_to_metric_families(scrape_text(server)):
+        assert (family.name, family.type) not in families
+        series = families[family.name, family.type] = {}
+        for sample in family.samples:
+            labels = frozenset(sample.labels.items())
+            assert labels not in series, sample
+            series[labels] = sample.value
+    return families
+
+
+def total(families, name, **labels):
+    """The sum of a metric's series with these labels; there must be one."""
+    [series] = [series for (family, _), series in families.items() if family == name]
+    values = [value for at, value in series.items() if labels.items() <= dict(at).items()]
+    assert values, (name, labels)
+    return sum(values)
+
+
+def send(server, signal, n_items=1, **more):
+    return clients.grpc(server.grpc, signal, otlp.request_of(signal, n_items, **more).SerializeToString())
+
+
+# --- Metrics ------------------------------------------------------------------------------------
+
+COUNTERS = [
+    *(f"otelcol_receiver_{what}_{items}" for what in ("accepted", "refused", "failed") for items in ITEMS.values()),
+    *(f"otelcol_exporter_{what}_{items}" for what in ("sent", "send_failed", "enqueue_failed")
+      for items in ITEMS.values()),
+    *(f"otelcol_processor_memory_limiter_{what}_{items}" for what in ("accepted", "refused")
+      for items in ITEMS.values()),
+    "otelcol_processor_batch_batch_size_trigger_send", "otelcol_processor_batch_timeout_trigger_send",
+    "otelcol_process_cpu_seconds", "otelcol_process_uptime",
+    *(f"braid_ledger_{entry}" for entry in ("received", "sent", "rejected")),
+    "braid_join_samples_joined", "braid_join_spans_entered",
+]
+GAUGES = ["otelcol_exporter_queue_size", "otelcol_exporter_queue_capacity", "otelcol_exporter_in_flight_requests",
+          "otelcol_process_memory_rss", "braid_ledger_held", "braid_join_table_bytes", "braid_server_connections"]
+
+
+def test_names_and_types(braid, sink):
+    processors = {"memory_limiter": {"check_interval": "1s", "limit_mib": 512}, "join": None,
+                  "batch": {"timeout": "20ms"}}
+    server = braid(pipelines(exporter("grpc", sink), processors=processors))
+    for signal in SIGNALS:
+        send(server, signal, 3).expect_ok()
+        sink.wait(signal, 3)
+    families = scrape(server)
+    missing = [name for kind, names in (("counter", COUNTERS), ("gauge", GAUGES)) for name in names
+               if (name, kind) not in families]
+    assert not missing
+    assert {kind for _, kind in families} == {"counter", "gauge"}
+
+
+@each_signal
+def test_values(braid, sink, signal):
+    """Three ways in, one out."""
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={"queue_size": 77})))
+    send(server, signal, 4).expect_ok()
+    for kind, n_items in ((otlp.PROTOBUF, 5), (otlp.JSON, 6)):
+        body = otlp.encode(otlp.request_of(signal, n_items), kind)
+        clients.http(server.http, signal.path, body, kind).expect_ok()
+    sink.wait(signal, 15)
+    items = ITEMS[signal]
+    until(lambda: total(scrape(server), f"otelcol_exporter_sent_{items}", exporter="otlp") == 15, "the answers")
+    families = scrape(server)
+    accepted = f"otelcol_receiver_accepted_{items}"
+    assert total(families, accepted, receiver="otlp", transport="grpc") == 4
+    assert total(families, accepted, receiver="otlp", transport="http") == 11
+    assert total(families, f"otelcol_receiver_refused_{items}", receiver="otlp") == 0
+    assert total(families, f"otelcol_exporter_send_failed_{items}", exporter="otlp") == 0
+    assert total(families, "otelcol_exporter_queue_capacity", exporter="otlp") == 77
+    assert total(families, "otelcol_exporter_queue_size", exporter="otlp") == 0
+
+
+def test_queue_size_is_what_waits(braid, sink):
+    gate = threading.Event()
+    sink.script = [Reply(hold=gate)]
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={"num_consumers": 1, "queue_size": 4})))
+    answers = [send(server, TRACES, 1).code for _ in range(6)]
+    assert answers == ["OK"] * 4 + ["UNAVAILABLE"] * 2  # the one under way still has its place
+    families = scrape(server)
+    assert total(families, "otelcol_exporter_queue_size") == 4
+    assert total(families, "otelcol_exporter_enqueue_failed_spans") == 2
+    assert total(families, "otelcol_receiver_refused_spans") == 2
+    gate.set()
+    sink.wait(TRACES, 4)
+
+
+# --- The ledger ---------------------------------------------------------------------------------
+
+MIXED = [ACCEPT, ACCEPT, Reply(rejected=1, message="one of them is odd"), ACCEPT,
+         Reply(StatusCode.UNAVAILABLE, 503, "busy", retry_s=0.02), REFUSE, ACCEPT, Reply(message="a warning")]
+
+
+class Traffic:
+    """Threads that send spans and samples on connections of their own until told to stop."""
+
+    def __init__(self, server, n_threads):
+        self._server, self._stop, self._lock = server, threading.Event(), threading.Lock()
+        self.offered, self.accepted = ({signal.name: 0 for signal in SIGNALS} for _ in range(2))
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(n_threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, seed):
+        channel = grpc.insecure_channel(self._server.grpc, clients.LOCAL)
+        chance = random.Random(seed)
+        while not self._stop.is_set():
+            # A partial success counts profiles: here each has one sample.
+            signal, n_items = (TRACES, chance.randint(1, 9)) if chance.random() < 0.5 else (PROFILES, 1)
+            body = otlp.request_of(signal, n_items).SerializeToString()
+            if seed % 2:
+                answer = clients.grpc(None, signal, body, channel=channel)
+            else:
+                answer = clients.http(self._server.http, signal.path, body)
+            with self._lock:
+                self.offered[signal.name] += n_items
+                self.accepted[signal.name] += n_items if answer.ok else 0
+        channel.close()
+
+    def stop(self):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def check_account(families, signal, before):
+    """received = sent + rejected + dropped + held at this very moment; and nothing but `held` shrinks."""
+    account = {entry: total(families, f"braid_ledger_{entry}", signal=signal.name)
+               for entry in ("received", "sent", "rejected", "held")}
+    dropped = sum(value for (name, _), series in families.items() if name == "braid_ledger_dropped"
+                  for labels, value in series.items() if ("signal", signal.name) in labels)
+    assert account["received"] == account["sent"] + account["rejected"] + dropped + account["held"], account
+    assert account["held"] >= 0
+    assert all(account[entry] >= before.get(entry, 0) for entry in ("received", "sent", "rejected"))
+    assert dropped >= before.get("dropped", 0)
+    return {**account, "dropped": dropped}
+
+
+@pytest.mark.parametrize("processors", [None, {"join": None, "batch": {"timeout": "20ms"}}], ids=["direct", "batch"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
+    """Two destinations: one accepts, refuses, postpones and takes parts in turn; one is never there."""
+    mixed, gone = new_sink(), new_sink()
+    mixed.script = list(itertools.islice(itertools.cycle(MIXED), 100_000))
+    gone.reply = Reply(StatusCode.UNAVAILABLE, 503, "gone")
+    retry = {"initial_interval": "5ms", "max_interval": "20ms", "max_elapsed_time": "100ms"}
+    server = braid(pipelines(
+        {**exporter("grpc", mixed, "/mixed", retry_on_failure=retry),
+         **exporter("proto", gone, "/gone", retry_on_failure=retry, sending_queue={"queue_size": 50})},
+        processors=processors, workers=workers))
+    traffic = Traffic(server, 4)
+    accounts = {signal: {} for signal in SIGNALS}
+    n_scrapes, end = 0, time.monotonic() + 3
+    try:
+        while time.monotonic() < end:
+            families = scrape(server)
+            accounts = {signal: check_account(families, signal, accounts[signal]) for signal in SIGNALS}
+            n_scrapes += 1
+    finally:
+        traffic.stop()
+    assert n_scrapes > 10
+    until(lambda: not any(server.ledger(signal.name)["held"] for signal in SIGNALS), "the last answers")
+    families = scrape(server)
+    for signal in SIGNALS:
+        check_end(families, signal, traffic, check_account(families, signal, accounts[signal]), mixed)
+        assert not gone.items(signal)
+    assert total(families, "otelcol_exporter_send_failed_spans", exporter="otlphttp/gone") > 0
+
+
+def check_end(families, signal, traffic, account, sink):
+    """The account is what clients and destination have counted themselves."""
+    offered, accepted = traffic.offered[signal.name], traffic.accepted[signal.name]
+    assert account["received"] == 2 * offered  # once for each destination
+    arrived = len(sink.items(signal))
+    partial = total(families, "braid_ledger_dropped", signal=signal.name, reason="partial_success")
+    assert partial > 0 and account["dropped"] > partial
+    assert account["sent"] == arrived - partial > 0
+    items = ITEMS[signal]
+    assert total(families, f"otelcol_receiver_accepted_{items}") == accepted
+    assert total(families, f"otelcol_receiver_accepted_{items}") + total(
+        families, f"otelcol_receiver_refused_{items}") + total(families, f"otelcol_receiver_failed_{items}") == offered
+
+
+# --- Logs ---------------------------------------------------------------------------------------
+
+LEVELS = ("error", "warn", "info", "debug", "trace")
+HOSTILE = "line one\r\nline two\t\"quoted\" \\ \x1b[31m naïve"
+
+
+def parse_text(line):
+    time_text, level, rest = line.split("\t", 2)
+    return time_text, level, rest
+
+
+def parse_json(line):
+    entry = json.loads(line)
+    assert set(entry) <= {"ts", "level", "component", "msg"}
+    return entry["ts"], entry["level"], entry["msg"]
+
+
+@pytest.mark.parametrize("encoding, parse", [("console", parse_text), ("json", parse_json)])
+@pytest.mark.parametrize("level", LEVELS)
+def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse, level):
+    """The quiet levels do not say where the ports are: a unix socket needs none."""
+    sink.reply = Reply(StatusCode.INVALID_ARGUMENT, 400, HOSTILE)
+    address = f"{tmp_path}/grpc.sock"
+    config = pipelines(exporter("proto", sink), grpc={"endpoint": address, "transport": "unix"})
+    del config["receivers"]["otlp"]["protocols"]["http"]
+    config["service"]["telemetry"]["logs"] = {"level": level, "encoding": encoding}
+    server = braid(config)
+    body = otlp.trace_request(2).SerializeToString()
+    until(lambda: clients.grpc(f"unix:{address}", TRACES, body).ok, "the server")
+    until(lambda: "quoted" in server.log(), "the refusal in the log")
+    server.process.send_signal(signals.SIGHUP)
+    if level != "error":
+        server.wait_log("SIGHUP")
+    server.stop()
+    shown = set()
+    for line in server.log().splitlines():
+        time_text, its_level, _ = parse(line)
+        assert datetime.datetime.fromisoformat(time_text).tzinfo == datetime.UTC
+        shown.add(its_level)
+    assert shown == set(LEVELS[:LEVELS.index(level) + 1]) - {"trace"}  # nothing is that chatty yet
+    assert "SIGHUP" in server.log() or level == "error"
+    assert server.stdout_path.read_text() == ""
+
+
+# --- Secrets ------------------------------------------------------------------------------------
+
+SECRET = "canary-1b7e"
+
+
+def with_secrets(sink):
+    """A config with a secret wherever one may stand."""
+    headers = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET}
+    return pipelines({**exporter("grpc", sink, "/a", headers=headers),
+                      **exporter("proto", sink, "/b", headers=headers)})
+
+
+def command(name, *args, env=None):
+    done = subprocess.run([BINARY, name, *args], capture_output=True, text=True, timeout=DEADLINE_S, env=env)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_secrets_are_sent_and_never_shown(braid, sink):
+    """Neither ours, from the config, nor our clients', in their requests, whatever goes wrong."""
+    config = with_secrets(sink)
+    config["service"]["telemetry"]["logs"] = {"level": "trace"}
+    server = braid(config, "--set=service.workers=2")
+    metadata = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET}
+    shown = []
+    bodies = [otlp.trace_request(1).SerializeToString(), b"\xff\xff"]  # one that is no protobuf
+    replies = [ACCEPT, Reply(StatusCode.UNAUTHENTICATED, 401, "who are you?"),
+               Reply(StatusCode.UNAVAILABLE, 503, "busy", retry_s=0.01), ACCEPT]
+    sink.script = [reply for reply in replies for _ in range(2)]
+    for body in bodies * 2:
+        shown.append(clients.grpc(server.grpc, TRACES, body, metadata.items()))
+        shown.append(clients.http(server.http, TRACES.path, body, headers=metadata))
+        shown.append(clients.http(server.http, "/nowhere", body, headers=metadata))
+    until(lambda: not sink.script, "all the replies")
+    assert all(call.headers["authorization"] == f"Bearer {SECRET}" == "Bearer " + call.headers["x-api-key"]
+               for call in sink.calls) and sink.calls
+    shown.append(scrape_text(server))
+    sink.close()  # and now there is nobody
+    shown.append(send(server, TRACES))
+    server.wait_log("(?i)refused|unreachable|cannot connect")
+    server.stop()
+    assert SECRET not in server.log() + server.stdout_path.read_text() + repr(shown)
+
+
+def test_print_config_redacts(sink, tmp_path):
+    path = tmp_path / "config.yaml"
+    config = with_secrets(sink)
+    config["exporters"]["otlp/a"]["tls"] = {"key_pem": SECRET, "cert_pem": SECRET, "ca_pem": SECRET}
+    config["exporters"]["otlp/a"]["headers"]["x-from-env"] = "${env:SECRET_TOKEN}"
+    config["exporters"]["otlphttp/b"]["endpoint"] = f"http://user:{SECRET}@example.com"
+    path.write_text(json.dumps(config))
+    code, text = command("print-config", "--config", path, "--set", f"exporters.otlp/a.headers.x-set={SECRET}",
+                         env={"SECRET_TOKEN": SECRET})
+    assert code == 0 and "[REDACTED]" in text and "x-set" in text and "x-from-env" in text
+    assert SECRET not in text
+
+
+@pytest.mark.parametrize("wrong", [
+    {"headers": f"Bearer {SECRET}"}, {"headers": {"authorization": [SECRET]}},
+    {"headers": {"authorization": {"token": SECRET}}}, {"tls": {"key_pem": [SECRET]}},
+    {"tls": {"key_pem": SECRET, "cert_pem": SECRET}}, {"header": {"authorization": SECRET}},
+    {"headers": {f"authorization {SECRET}": 1}}, {"endpoint": f"ftp://user:{SECRET}@example.com"},
+    {"headers": {"authorization": f"a\n{SECRET}"}}, {"headers": {"authorization": f"${{env:NONE}}{SECRET}"}},
+], ids=str)
+def test_complaints_do_not_show_secrets(sink, tmp_path, wrong):
+    config = with_secrets(sink)
+    config["exporters"]["otlp/a"].update(wrong)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    code, text = command("validate", "--config", path)
+    assert SECRET not in text
