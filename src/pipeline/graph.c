@@ -128,6 +128,40 @@ static int place_all(struct br_graph *g, struct br_err *err)
     return 0;
 }
 
+static struct place *processor(struct br_graph *g, const struct br_pipeline *p, size_t k)
+{
+    const struct br_instance *instance = p->processors[k];
+    return find(g, instance, instance->component->shared ? NULL : p);
+}
+
+/* Moves processors down until each stands below what is before it in any of its pipelines: draining
+ * and destroying go by these levels. */
+static int order(struct br_graph *g, struct br_err *err)
+{
+    const struct br_config *c = g->config;
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (size_t i = 0; i < c->n_pipelines; i++) {
+            unsigned above = 0;
+            for (size_t k = 0; k < c->pipelines[i].n_processors; k++) {
+                struct place *p = processor(g, &c->pipelines[i], k);
+                if (p->depth <= above) {
+                    p->depth = above + 1;
+                    moved = true;
+                }
+                above = p->depth;
+                if (above >= DEPTH_EXPORTER)
+                    return br_err_set(err, BR_EINVAL,
+                                      "service::pipelines::%s: too many processors, or shared ones "
+                                      "in another order than in another pipeline",
+                                      c->pipelines[i].id);
+            }
+        }
+    }
+    return 0;
+}
+
 static int create(struct br_graph *g, struct place *p, struct br_err *err)
 {
     struct br_node *node = &p->node;
@@ -182,8 +216,7 @@ static int wire(struct br_graph *g, size_t i, struct br_err *err)
             return no_memory(err);
     }
     for (size_t k = p->n_processors; k-- > 0;) {
-        const struct br_instance *instance = p->processors[k];
-        struct place *at = find(g, instance, instance->component->shared ? NULL : p);
+        struct place *at = processor(g, p, k);
         if (at->node.next[p->signal])
             return br_err_set(err, BR_EINVAL,
                               "service::pipelines::%s: %s stands in another %s pipeline already; "
@@ -272,6 +305,8 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
     g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
     g->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
     int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
+    if (!rc)
+        rc = order(g, err);
     each_place(g, l) {
         if (!rc)
             rc = create(g, place_of(l), err);
