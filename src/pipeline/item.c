@@ -184,41 +184,54 @@ static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8
     return rc;
 }
 
-/* The first dictionary with its extensions: one field, so that peers need not know that two are one. */
-static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t first,
+static int write_body(const struct br_part *part, struct br_rope *out)
+{
+    return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
+}
+
+/* A dictionary with all extensions behind it: one field, so that peers need not know that two are one. */
+static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t base,
                             struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
 {
     size_t len = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (i == first || parts[i].extension)
+        if (i == base || parts[i].extension)
             len += parts[i].raw_len - parts[i].body_at;
     uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
     p = br_put_varint(p, len);
     *prefix = p;
     int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
+    if (!rc)
+        rc = write_body(&parts[base], out);
     for (uint32_t i = 0; i < n && !rc; i++)
-        if (i == first || parts[i].extension)
-            rc = br_rope_add(out, parts[i].buf, parts[i].raw + parts[i].body_at,
-                             parts[i].raw_len - parts[i].body_at);
+        if (i != base && parts[i].extension)
+            rc = write_body(&parts[i], out);
     return rc;
+}
+
+/* The dictionary that extensions belong to: indices count through all of them in order, so the last one; or,
+ * where the item has none, the first extension. */
+static uint32_t base_of_extensions(const struct br_part *parts, uint32_t n)
+{
+    uint32_t base = UINT32_MAX, first = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        if (parts[i].kind != BR_PART_DICTIONARY)
+            continue;
+        if (!parts[i].extension)
+            base = i;
+        else if (first == UINT32_MAX)
+            first = i;
+    }
+    return first == UINT32_MAX ? UINT32_MAX : base == UINT32_MAX ? first : base;
 }
 
 static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *pool,
                        struct br_rope *out)
 {
-    size_t edited = 0;
-    bool extended = false;
-    uint32_t dictionary = UINT32_MAX;
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t dictionary = base_of_extensions(parts, n);
+    size_t edited = dictionary != UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++)
         edited += parts[i].new_resource != NULL;
-        extended = extended || parts[i].extension;
-        if (parts[i].kind == BR_PART_DICTIONARY && dictionary == UINT32_MAX)
-            dictionary = i;
-    }
-    if (extended)
-        edited++;
-    else
-        dictionary = UINT32_MAX;
     struct br_buf *prefixes = NULL;
     uint8_t *prefix = NULL;
     if (edited) {
