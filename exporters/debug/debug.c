@@ -18,6 +18,7 @@ struct config {
     int verbosity; /* enum verbosity */
     int64_t sampling_initial, sampling_thereafter;
     struct br_strings output_paths;
+    struct br_exporter_config common;
 };
 
 struct state {
@@ -26,7 +27,6 @@ struct state {
     struct br_str text;
     uint64_t second[BR_SIGNALS], n_in_second[BR_SIGNALS];
     struct br_log_limit limit;
-    struct br_exporter_counts counts;
 };
 
 static const char *const verbosities[] = {"basic", "normal", "detailed", NULL};
@@ -40,7 +40,7 @@ static const struct br_option options[] = {
            "of those beyond, print each n-th; 0: none"),
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
     BR_IGNORED("use_internal_logger", "output goes to output_paths, never through the log"),
-    BR_IGNORED("sending_queue", "what comes is printed at once"),
+    BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
 
@@ -68,7 +68,6 @@ static int create(struct br_node *node, struct br_err *err)
     struct state *s = node->state;
     const struct config *c = node->config;
     s->text.max = TEXT_MAX;
-    br_exporter_counts_init(&s->counts, node);
     s->outputs = br_calloc(c->output_paths.n, sizeof(struct debug_output *));
     return s->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
@@ -168,7 +167,6 @@ static void consume(struct br_node *node, struct br_item *item)
         if (s->text.data)
             write_all(node);
     }
-    *s->counts.sent[item->signal] += item->n_items;
     br_item_done(item);
 }
 
@@ -191,6 +189,8 @@ const struct br_component br_debug_exporter = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
+    .exporter_wrapped = true,
+    .common_at = offsetof(struct config, common),
     .check = check,
     .create = create,
     .start = start,

@@ -41,6 +41,7 @@ struct config {
     const char *directory_permissions;
     struct group_by group_by;
     const struct br_yaml *encoding;
+    struct br_exporter_config common;
 };
 
 enum format { JSON, PROTO };
@@ -51,7 +52,6 @@ struct state {
     struct br_codec *codec;
     struct br_str text;
     struct br_log_limit limit;
-    struct br_exporter_counts counts;
 };
 
 static const char *const formats[] = {"json", "proto", NULL};
@@ -98,6 +98,7 @@ static const struct br_option options[] = {
               "octal mode of these folders; default: 0755"),
     BR_STRUCT(struct config, group_by, group_options, "not supported"),
     BR_VALUE(struct config, encoding, "not supported: there are no encoding extensions"),
+    BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };
 
@@ -149,7 +150,6 @@ static int create(struct br_node *node, struct br_err *err)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
-    br_exporter_counts_init(&s->counts, node);
     s->text.max = TEXT_MAX;
     s->codec = c->compression == ZSTD ? br_codec_new() : NULL;
     return c->compression == ZSTD && !s->codec ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
@@ -237,7 +237,6 @@ static void fail(struct br_node *node, struct br_item *item, int rc, int error)
     struct state *s = node->state;
     const struct config *c = node->config;
     uint64_t held;
-    *s->counts.failed[item->signal] += item->n_items;
     if (rc == BR_EINVAL || rc == BR_ETOOBIG) {
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "file: the request cannot be written as JSON");
@@ -258,7 +257,6 @@ static void consume(struct br_node *node, struct br_item *item)
     struct br_rope payload = {0};
     int error = 0;
     if (c->format == JSON && item->size > JSON_SIZE_MAX) {
-        *s->counts.failed[item->signal] += item->n_items;
         br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED,
                        "file: the request is over 32 MiB, too large for one line");
         return;
@@ -273,7 +271,6 @@ static void consume(struct br_node *node, struct br_item *item)
         fail(node, item, rc, error);
         return;
     }
-    *s->counts.sent[item->signal] += item->n_items;
     br_item_done(item);
 }
 
@@ -295,6 +292,8 @@ const struct br_component br_file_exporter = {
     .options = options,
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
+    .exporter_wrapped = true,
+    .common_at = offsetof(struct config, common),
     .resolves = true,
     .check = check,
     .create = create,

@@ -42,6 +42,15 @@ struct br_exporter_config {
  * BR_EXPORTER_OPTIONS(struct x, common, "5s"). */
 extern const struct br_option br_queue_options[];
 extern const struct br_option br_retry_options[];
+extern const struct br_option br_queue_options_off[]; /* the same, not enabled by default */
+extern const struct br_option br_retry_options_off[];
+#define BR_EXPORTER_OPTIONS_OFF(type, field)                                                       \
+    {.name = "sending_queue", .kind = BR_OPT_STRUCT,                                               \
+     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, sending_queue),         \
+     .sub = br_queue_options_off, .help = "queue in front of the exporter"},                       \
+    {.name = "retry_on_failure", .kind = BR_OPT_STRUCT,                                            \
+     .offset = offsetof(type, field) + offsetof(struct br_exporter_config, retry_on_failure),      \
+     .sub = br_retry_options_off, .help = "trying again what failed for now"}
 #define BR_EXPORTER_OPTIONS(type, field, timeout_default)                                          \
     {.name = "timeout", .kind = BR_OPT_DURATION,                                                   \
      .offset = offsetof(type, field) + offsetof(struct br_exporter_config, timeout),               \

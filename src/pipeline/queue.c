@@ -369,17 +369,21 @@ static const struct br_option queue_batch_options[] = {
     BR_OPT_END,
 };
 
-const struct br_option br_queue_options[] = {
-    BR_BOOL(struct br_queue_config, enabled, true, "answer before the exporter has"),
-    BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000, "requests under way at once"),
-    BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0, "how much it holds"),
-    BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),
-    BR_BOOL(struct br_queue_config, block_on_overflow, false, "wait instead of refusing when full"),
-    BR_BOOL(struct br_queue_config, wait_for_result, false, "answer when the exporter has"),
-    BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config, queue_batch_options,
-               "batches what is queued"),
-    BR_OPT_END,
-};
+#define QUEUE_ROWS(on)                                                                             \
+    BR_BOOL(struct br_queue_config, enabled, (on), "answer before the exporter has"),              \
+        BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000, "requests under way at once"), \
+        BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
+               "how much it holds"),                                                               \
+        BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
+        BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
+                "wait instead of refusing when full"),                                             \
+        BR_BOOL(struct br_queue_config, wait_for_result, false, "answer when the exporter has"),   \
+        BR_PRESENT(struct br_queue_config, batch, struct br_queue_batch_config,                    \
+                   queue_batch_options, "batches what is queued"),                                 \
+        BR_OPT_END
+
+const struct br_option br_queue_options[] = {QUEUE_ROWS(true)};
+const struct br_option br_queue_options_off[] = {QUEUE_ROWS(false)};
 
 int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs)

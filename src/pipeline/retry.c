@@ -176,12 +176,16 @@ void br_retry_free(struct br_retry *r)
     br_free(r);
 }
 
-const struct br_option br_retry_options[] = {
-    BR_BOOL(struct br_retry_config, enabled, true, "try again"),
-    BR_DURATION(struct br_retry_config, initial_interval, "5s", "delay after the first failure"),
-    BR_DOUBLE(struct br_retry_config, randomization_factor, 0.5, 0, 1, "share of a delay that is random"),
-    BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000, "growth of the delay"),
-    BR_DURATION(struct br_retry_config, max_interval, "30s", "longest delay"),
-    BR_DURATION(struct br_retry_config, max_elapsed_time, "5m", "give up after it; 0: never"),
-    BR_OPT_END,
-};
+#define RETRY_ROWS(on)                                                                             \
+    BR_BOOL(struct br_retry_config, enabled, (on), "try again"),                                   \
+        BR_DURATION(struct br_retry_config, initial_interval, "5s",                                \
+                    "delay after the first failure"),                                              \
+        BR_DOUBLE(struct br_retry_config, randomization_factor, 0.5, 0, 1,                         \
+                  "share of a delay that is random"),                                              \
+        BR_DOUBLE(struct br_retry_config, multiplier, 1.5, 1, 1000, "growth of the delay"),        \
+        BR_DURATION(struct br_retry_config, max_interval, "30s", "longest delay"),                 \
+        BR_DURATION(struct br_retry_config, max_elapsed_time, "5m", "give up after it; 0: never"), \
+        BR_OPT_END
+
+const struct br_option br_retry_options[] = {RETRY_ROWS(true)};
+const struct br_option br_retry_options_off[] = {RETRY_ROWS(false)};

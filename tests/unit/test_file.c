@@ -115,7 +115,6 @@ static void lines(void **state)
     send(r, BR_PROFILES, profiles);
     send(r, BR_TRACES, "{}");
     holds("t.json", TRACE("a") "\n{\"dictionary\":{\"stringTable\":[\"\"]}}\n{}\n");
-    assert_int_equal(rig_metric(r, "otelcol_exporter_sent_spans", "exporter=\"file\""), 1);
     rig_free(r);
 }
 
@@ -386,7 +385,6 @@ static void full(void **state)
         holds("t.json", TRACE("a") "\n");
     }
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(rig_metric(r, "otelcol_exporter_send_failed_spans", "exporter=\"file\""), 2);
     send(r, BR_TRACES, TRACE("c"));
     holds("t.json", TRACE("a") "\n" TRACE("c") "\n");
     rig_free(r);
