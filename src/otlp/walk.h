@@ -43,7 +43,7 @@ struct br_walk_memo {
 void br_walk_memo_release(struct br_walk_memo *memo);
 
 struct br_walk_options {
-    unsigned max_depth; /* 1 to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
+    unsigned max_depth; /* 8, which the schema takes, to BR_WALK_DEPTH_MAX; 0: BR_WALK_DEPTH */
     enum br_utf8_policy utf8;
     bool spans; /* fill item->spans */
     struct br_walk_memo *memo; /* profiles; NULL: remember nothing. One worker's, for equal options */

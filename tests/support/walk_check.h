@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Walking hand-made requests in tests. */
+#pragma once
+
+#include "otlp/walk.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/wire.h"
+
+/* The item of the last walk_check, until the next. */
+struct walk_check {
+    struct fake_host *h;
+    enum br_signal signal;
+    struct br_walk_options options;
+    struct br_item *item; /* NULL when the walk failed */
+    uint32_t repaired;
+    struct br_err err;
+};
+
+static inline void walk_check_drop(struct walk_check *c)
+{
+    br_item_free(c->item);
+    c->item = NULL;
+}
+
+/* Walks the bytes, in a buffer of exactly their size. Returns what br_walk does. */
+static inline int walk_check(struct walk_check *c, const struct wire *w)
+{
+    walk_check_drop(c);
+    struct br_buf *buf = br_buf_new(c->h->host.pool, w->len);
+    if (w->len)
+        memcpy(buf->data, w->data, w->len);
+    buf->len = (uint32_t)w->len;
+    memset(buf->data + w->len, 0xff, BR_BUF_SLACK); /* may be read, and means nothing */
+    c->item = br_item_new(&c->h->host, c->signal);
+    c->err = (struct br_err){0};
+    int rc = br_walk(c->item, buf, buf->data, buf->len, &c->options, &c->repaired, &c->err);
+    br_buf_unref(buf);
+    if (rc)
+        walk_check_drop(c);
+    return rc;
+}
+
+/* True when the item is written as `want`. */
+static inline bool walk_check_writes(struct walk_check *c, const struct wire *want)
+{
+    struct br_rope rope = {0};
+    const uint8_t *data;
+    bool same = br_item_write(c->item, &rope) == 0 && rope.len == want->len &&
+                c->item->size == want->len;
+    struct br_buf *flat = same ? br_rope_flat(&rope, c->h->host.pool, &data) : NULL;
+    same = same && (!want->len || memcmp(data, want->data, want->len) == 0);
+    br_buf_unref(flat);
+    br_rope_release(&rope);
+    return same;
+}
