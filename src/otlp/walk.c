@@ -334,6 +334,7 @@ static bool walk_resource_part(struct br_walker *w, struct br_item *item, struct
 
 static bool walk_parts(struct br_walker *w, struct br_item *item)
 {
+    long n_resources = 0;
     for (uint32_t i = 0; i < item->n_parts; i++) {
         struct br_part *part = &item->parts[i];
         const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
@@ -342,7 +343,7 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
             w->resource = w->scope = w->item = -1;
             ok = br_walk_dictionary(w, part->buf, body, end);
         } else if (part->kind == BR_PART_RESOURCE) {
-            w->resource++;
+            w->resource = n_resources++;
             w->scope = w->item = w->inner = -1;
             size_t before = br_part_size(part);
             ok = walk_resource_part(w, item, part);

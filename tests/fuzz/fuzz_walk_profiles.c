@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any bytes as a profiles request; seeds in tests/corpus/profiles. */
+#include "tests/support/walk_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    walk_fuzz(BR_PROFILES, data, len);
+    return 0;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A service on an HTTP/2 server that writes down what it is told, and checks that it is told by the
+ * rules of wire/request.h. By the path: /grpc asks for one gRPC message; /now is answered in begin,
+ * /later by h2_check_answer, /never not at all, all others when the body is there.
+ */
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "wire/conn.h"
+#include "wire/request.h"
+
+#define H2_CHECK_MAX 4096 /* requests on one connection */
+
+struct h2_check {
+    struct br_service service; /* first */
+    struct br_pool *pool;
+    struct br_conn *conn;
+    struct br_rope out;     /* what the server sent */
+    struct br_str log;      /* "begin /path; body 5 abcde; gone; " */
+    size_t max_body;        /* 0: 4,096 */
+    unsigned n_begun, n_bodies, n_gone, n_replied;
+    struct br_request *waiting[H2_CHECK_MAX]; /* for h2_check_answer */
+    unsigned n_waiting;
+    uint64_t now_ms;
+};
+
+static inline void h2_check_require(bool ok)
+{
+    if (!ok)
+        abort();
+}
+
+static inline bool h2_check_is(const struct br_request *r, const char *path)
+{
+    return strncmp(r->path, path, strlen(path)) == 0;
+}
+
+static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
+{
+    static const struct br_header more = {"x-more", "1"};
+    r->user = NULL;
+    c->n_replied++;
+    br_request_reply(r, &(struct br_response){.status = 200,
+                                              .content_type = "text/plain",
+                                              .headers = &more,
+                                              .n_headers = 1,
+                                              .text = h2_check_is(r, "/empty") ? NULL : "done",
+                                              .grpc_status = h2_check_is(r, "/grpc/fail") ? 3 : 0,
+                                              .grpc_message = "no"});
+}
+
+static inline void h2_check_begin(struct br_service *self, struct br_request *r)
+{
+    struct h2_check *c = (struct h2_check *)(void *)self;
+    h2_check_require(r->method && r->path && r->query && r->peer[0] && !r->replied && !r->body);
+    br_str_printf(&c->log, "begin %.64s; ", r->path);
+    c->n_begun++;
+    r->max_body = c->max_body ? c->max_body : 4096;
+    r->grpc = h2_check_is(r, "/grpc");
+    r->user = c; /* somebody waits */
+    if (h2_check_is(r, "/now"))
+        h2_check_reply(c, r);
+}
+
+static inline void h2_check_body(struct br_service *self, struct br_request *r)
+{
+    struct h2_check *c = (struct h2_check *)(void *)self;
+    h2_check_require(r->user == c && !r->replied);
+    h2_check_require(!r->body_error || !r->body);
+    h2_check_require(!r->body || r->body->len <= r->max_body);
+    c->n_bodies++;
+    if (r->body_error)
+        br_str_printf(&c->log, "error %d; ", (int)r->body_error);
+    else
+        br_str_printf(&c->log, "body %u%s %.*s; ", r->body ? r->body->len : 0,
+                      r->grpc_compressed ? " packed" : "",
+                      r->body && r->body->len < 64 ? (int)r->body->len : 0,
+                      r->body ? (const char *)r->body->data : "");
+    if (h2_check_is(r, "/later") && c->n_waiting < H2_CHECK_MAX)
+        c->waiting[c->n_waiting++] = r;
+    else if (!h2_check_is(r, "/never"))
+        h2_check_reply(c, r);
+}
+
+static inline void h2_check_gone(struct br_service *self, struct br_request *r)
+{
+    struct h2_check *c = (struct h2_check *)(void *)self;
+    h2_check_require(r->user == c && !r->replied);
+    r->user = NULL;
+    c->n_gone++;
+    for (unsigned i = 0; i < c->n_waiting; i++)
+        if (c->waiting[i] == r)
+            c->waiting[i] = NULL;
+}
+
+static inline void h2_check_answer(struct h2_check *c)
+{
+    for (unsigned i = 0; i < c->n_waiting; i++)
+        if (c->waiting[i])
+            h2_check_reply(c, c->waiting[i]);
+    c->n_waiting = 0;
+}
+
+static inline void h2_check_wake(struct br_conn *conn, void *owner)
+{
+    (void)conn;
+    (void)owner;
+}
+
+/* False without memory. */
+static inline bool h2_check_init(struct h2_check *c)
+{
+    *c = (struct h2_check){.service = {h2_check_begin, h2_check_body, h2_check_gone},
+                           .now_ms = 1000000};
+    c->pool = br_pool_new(0);
+    c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234",
+                                         &(struct br_conn_limits){0})
+                      : NULL;
+    if (!c->conn)
+        return false;
+    c->conn->wake = h2_check_wake;
+    return true;
+}
+
+/* Takes what the server has to send. Returns 0 or what output said. */
+static inline int h2_check_pull(struct h2_check *c)
+{
+    size_t before;
+    do {
+        before = c->out.len;
+        int rc = c->conn->ops->output(c->conn, &c->out, before + (1u << 20));
+        if (rc)
+            return rc;
+    } while (c->out.len > before);
+    return 0;
+}
+
+/* Feeds bytes as they would come from a socket: in pieces of at most `piece` (0: at once), output taken
+ * after each. Returns 0, or the code that ended the connection. */
+static inline int h2_check_feed(struct h2_check *c, const uint8_t *data, size_t len, size_t piece)
+{
+    while (len > 0) {
+        size_t n = piece && piece < len ? piece : len;
+        int rc = c->conn->ops->input(c->conn, data, n, c->now_ms);
+        int sent = h2_check_pull(c);
+        if (rc || sent)
+            return rc ? rc : sent;
+        if (c->conn->ops->finished(c->conn))
+            return BR_ECLOSED;
+        data += n;
+        len -= n;
+    }
+    return 0;
+}
+
+/* Frees; every request was answered or is gone. */
+static inline void h2_check_release(struct h2_check *c)
+{
+    if (c->conn)
+        c->conn->ops->free(c->conn);
+    h2_check_require(c->n_begun == c->n_replied + c->n_gone);
+    h2_check_require(c->n_bodies <= c->n_begun);
+    br_rope_release(&c->out);
+    br_str_release(&c->log);
+    if (c->pool)
+        h2_check_require(br_pool_live(c->pool) == 0);
+    br_pool_free(c->pool);
+}
+
+/* Any frames after the preface: the first byte says how they are cut. What the service hears does not
+ * depend on it, as long as the connection lives. */
+static inline void h2_fuzz(const uint8_t *data, size_t len)
+{
+    static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+    struct h2_check whole, cut;
+    if (len == 0)
+        return;
+    h2_check_require(h2_check_init(&whole) && h2_check_init(&cut));
+    int rc = h2_check_feed(&whole, preface, sizeof preface, 0);
+    h2_check_require(rc == 0 && h2_check_feed(&cut, preface, sizeof preface, 7) == 0);
+    int rc_whole = h2_check_feed(&whole, data + 1, len - 1, 0);
+    int rc_cut = h2_check_feed(&cut, data + 1, len - 1, data[0] % 64 + 1u);
+    h2_check_answer(&whole);
+    h2_check_answer(&cut);
+    (void)h2_check_pull(&whole);
+    (void)h2_check_pull(&cut);
+    if (rc_whole == 0 && rc_cut == 0)
+        h2_check_require(whole.log.len == cut.log.len &&
+                         (!cut.log.len || strcmp(whole.log.data, cut.log.data) == 0));
+    h2_check_release(&whole);
+    h2_check_release(&cut);
+}
