@@ -48,7 +48,7 @@ static const struct br_option options[] = {
     BR_DURATION(struct join_config, profile_hold, "0s",
                 "how long profiles wait for spans that have not come"),
     BR_INT(struct join_config, hold_max_bytes, 32 << 20, 0, 1099511627776.0,
-           "most bytes that wait; beyond it nothing waits"),
+           "most bytes that wait, shared out among the workers; beyond it nothing waits"),
     BR_ENUM(struct join_config, mark, "never", marks,
             "likely: spans of profiled services get pyroscope.profile.id at once"),
     BR_OPT_END,
@@ -203,10 +203,11 @@ static void on_release(struct br_timer *t)
  * for; past the limit items pass at once and bring back what becomes of them. */
 static bool may_hold(struct join *j, const struct br_item *item)
 {
-    size_t ours = j->held_bytes;
+    size_t ours = j->held_bytes,
+           most = (size_t)j->config->hold_max_bytes / j->node->host->n_workers;
     for (int s = 0; s < BR_SIGNALS; s++)
         ours += br_keeper_bytes(j->keepers[s]);
-    if (!j->node->draining && ours + item->size <= (size_t)j->config->hold_max_bytes)
+    if (!j->node->draining && ours + item->size <= most)
         return true;
     *j->hold_full += item->n_items;
     return false;
