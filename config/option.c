@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/option.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,37 @@ static int read_strings(struct reader *r, const struct br_yaml *node, const char
     return rc;
 }
 
+/* RFC 9110, 5.6.2: token. */
+static bool is_token(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("!#$%&'*+-.^_`|~", text[i]))
+            return false;
+    return len > 0;
+}
+
+/* RFC 9110, 5.5: no control characters but the tab. A key file's line end is the usual one. */
+static bool is_field_value(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\t') || text[i] == 0x7f)
+            return false;
+    return true;
+}
+
+static int read_header(struct reader *r, const struct br_yaml *name, const struct br_yaml *value,
+                       const char *path, struct br_headers *out)
+{
+    if (!is_token(name->text, name->len))
+        return br_errs_add(r->errs, name, path,
+                           "the name of a header has letters, digits, dashes and the like only");
+    if (value->type == BR_YAML_SCALAR && !is_field_value(value->text, value->len))
+        return br_errs_add(r->errs, value, path,
+                           "the value of a header has no line end and no other control character");
+    out->names[out->n] = name->text;
+    return read_secret(r, value, path, &out->values[out->n++]);
+}
+
 /* One element of the list form, {name, value}. */
 static int read_header_pair(struct reader *r, const struct br_yaml *node, const char *path,
                             struct br_headers *out)
@@ -232,8 +264,7 @@ static int read_header_pair(struct reader *r, const struct br_yaml *node, const 
     for (size_t i = 0; i < out->n; i++)
         if (strcmp(out->names[i], name->text) == 0)
             return br_errs_add(r->errs, name, path, "the header \"%s\" is here twice", name->text);
-    out->names[out->n] = name->text;
-    return read_secret(r, value, path, &out->values[out->n++]);
+    return read_header(r, name, value, path, out);
 }
 
 static int read_headers(struct reader *r, const struct br_yaml *node, const char *path,
@@ -241,6 +272,8 @@ static int read_headers(struct reader *r, const struct br_yaml *node, const char
 {
     if (node->type == BR_YAML_SCALAR)
         return br_errs_add(r->errs, node, path, "must be a map of names and values, not text");
+    if (node->n > BR_HEADERS_MAX)
+        return br_errs_add(r->errs, node, path, "at most %d headers are sent", BR_HEADERS_MAX);
     struct br_headers h = {br_arena_calloc(r->arena, node->n, sizeof *h.names),
                            br_arena_calloc(r->arena, node->n, sizeof *h.values), 0};
     if (!h.names || !h.values)
@@ -252,10 +285,8 @@ static int read_headers(struct reader *r, const struct br_yaml *node, const char
             (void)snprintf(at, sizeof at, "%s[%zu]", path, i);
             rc = worse(rc, read_header_pair(r, node->items[i], at, &h));
         } else {
-            h.names[h.n] = node->keys[i]->text;
-            rc = worse(rc,
-                       read_secret(r, node->items[i], br_path_join(at, path, node->keys[i]->text),
-                                   &h.values[h.n++]));
+            br_path_join(at, path, node->keys[i]->text);
+            rc = worse(rc, read_header(r, node->keys[i], node->items[i], at, &h));
         }
     }
     *out = h;

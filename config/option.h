@@ -25,7 +25,10 @@ struct br_strings {
     size_t n;
 };
 
-/* name -> secret, as `headers:`; names keep their spelling, in the file's order. */
+#define BR_HEADERS_MAX 48
+
+/* name -> secret, as `headers:`; names keep their spelling, in the file's order. Names are tokens and
+ * values have no control characters, as RFC 9110 wants them; at most BR_HEADERS_MAX. */
 struct br_headers {
     const char **names;
     struct br_secret *values;

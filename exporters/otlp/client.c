@@ -11,14 +11,12 @@
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 
-#define HEADERS_MAX 48
-
 struct otlp_sender {
     struct br_node *node;
     const struct otlp_target *target;
     struct br_codec *codec;
     struct br_list calls;
-    struct br_header headers[HEADERS_MAX];
+    struct br_header headers[1 + BR_HEADERS_MAX];
     size_t n_headers;
     char *names; /* lower-case header names, terminated, one after the other */
 };
@@ -284,7 +282,7 @@ static bool copy_headers(struct otlp_sender *s)
     if (!s->names)
         return false;
     s->headers[s->n_headers++] = (struct br_header){"otlp-profiles-development-version", "1"};
-    for (size_t i = 0; i < h->n && s->n_headers < HEADERS_MAX; i++) {
+    for (size_t i = 0; i < h->n; i++) {
         s->headers[s->n_headers++] = (struct br_header){s->names + at, h->values[i].text};
         for (const char *c = h->names[i]; *c; c++)
             s->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;

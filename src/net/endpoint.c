@@ -25,6 +25,13 @@ static bool path_ok(const char *path)
     return true;
 }
 
+/* What stands before an @ may hold a password, which no message should show. */
+static bool names_user(const char *text)
+{
+    const char *scheme = strstr(text, "://"), *authority = scheme ? scheme + 3 : text;
+    return memchr(authority, '@', strcspn(authority, "/?#"));
+}
+
 /* Splits "host:port", "[v6]:port" or "host" with a default port. */
 static bool host_port(const char *text, size_t len, unsigned dflt, struct br_endpoint *ret)
 {
@@ -46,7 +53,7 @@ static bool host_port(const char *text, size_t len, unsigned dflt, struct br_end
     if (n == 0 || n >= sizeof ret->host)
         return false;
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)host[i] <= ' ' || host[i] == 0x7f || host[i] == '@')
+        if ((unsigned char)host[i] <= ' ' || host[i] == 0x7f)
             return false;
     ret->port = dflt;
     if (port) {
@@ -82,6 +89,9 @@ int br_endpoint_read(const char *text, bool grpc, struct br_endpoint *ret, struc
         *ret = e;
         return 0;
     }
+    if (names_user(text))
+        return br_err_set(err, BR_EINVAL,
+                          "user and password are taken as a header only: authorization: Basic ...");
     if (starts(&p, "http://")) {
         e.has_scheme = true;
         port = 80;

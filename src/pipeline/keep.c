@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/keep.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 
 #define RETRY_FIRST_MS 200
@@ -35,10 +37,13 @@ void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason
     uint64_t held;
     uint32_t n = item->n_held;
     br_item_settle(item, BR_FATE_DROPPED, reason, n);
-    if (n && br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_error(&node->log, "dropped %u %s (%s): %s: %s (%llu such messages held back)", n,
-                 br_signal_items(item->signal), reason, br_status_name(why->status), why->text,
-                 (unsigned long long)held);
+    if (!n || !br_log_allow(limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        return;
+    char more[64] = "";
+    if (held)
+        (void)snprintf(more, sizeof more, " (%llu such messages held back)", (unsigned long long)held);
+    br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
+             br_status_name(why->status), why->text, more);
 }
 
 static void end(struct kept *p, const struct br_outcome *o)

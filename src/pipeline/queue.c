@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
+#include "pipeline/keep.h"
 
-#define LOG_EVERY_MS 60000
 #define NO_MEMORY_MS 200
 
 struct br_queue {
@@ -79,13 +79,7 @@ static void check_empty(struct br_queue *q)
 static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
 {
     const char *reason = o->verdict == BR_REJECT ? "rejected" : "retries_exhausted";
-    uint32_t n = item->n_held;
-    uint64_t held, now = br_host_mono_ms(q->node->host);
-    br_item_settle(item, BR_FATE_DROPPED, reason, n);
-    if (br_log_allow(&q->log_limit, now, LOG_EVERY_MS, &held))
-        br_error(&q->node->log, "dropped %u %s (%s): %s: %s (%llu such messages held back)", n,
-                 br_signal_items(item->signal), reason, br_status_name(o->status), o->text,
-                 (unsigned long long)held);
+    br_keep_drop(q->node, item, reason, o, &q->log_limit);
 }
 
 static void dispatch(struct br_queue *q);

@@ -5,12 +5,15 @@
 #include "otlp/dictionary.h"
 #include "pipeline/exporter.h"
 
+#define LOG_EVERY_MS 60000
+
 struct br_retry {
     struct br_consumer input;
     struct br_node *node;
     const struct br_retry_config *config;
     struct br_consumer *next;
     struct br_list held; /* of attempt */
+    struct br_log_limit log_limit;
     bool closing;
 };
 
@@ -51,6 +54,15 @@ static uint64_t next_delay(struct attempt *a, uint32_t hint_ms)
     return hint_ms ? hint_ms : (uint64_t)delay;
 }
 
+/* Nobody who waits for data to arrive should have to guess why it does not. */
+static void say(struct br_retry *r, const struct br_outcome *o, uint64_t now, uint64_t delay_ms)
+{
+    uint64_t held;
+    if (br_log_allow(&r->log_limit, now, LOG_EVERY_MS, &held))
+        br_warn(&r->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
+                br_status_name(o->status), o->text);
+}
+
 static void again(struct attempt *a, const struct br_outcome *o)
 {
     const struct br_retry_config *c = a->retry->config;
@@ -60,6 +72,8 @@ static void again(struct attempt *a, const struct br_outcome *o)
     bool over = limit_ms && now - a->started_ms + delay > limit_ms;
     if (!c->enabled || over || a->retry->closing || !br_host_timer(host, &a->timer, delay, on_due))
         end(a, o);
+    else
+        say(a->retry, o, now, delay);
 }
 
 static int take_piece(struct br_item *piece, void *arg)

@@ -160,7 +160,10 @@ static void test_secrets_stay(void **state)
                                  "headers: {a: [hush]}",
                                  "headers: [hush]",
                                  "headers: [{name: a, valu: hush}]",
-                                 "headers: [{name: a, value: {b: hush}}]"};
+                                 "headers: [{name: a, value: {b: hush}}]",
+                                 "headers: {a: \"hush\\n\"}",
+                                 "headers: {\"a:\": hush}",
+                                 "headers: [{name: a b, value: hush}]"};
     for (size_t i = 0; i < BR_COUNT(wrong); i++) {
         struct fixture f = read_into(fake_exporter_options, wrong[i], &c, sizeof c);
         assert_int_equal(f.rc, BR_EINVAL);
