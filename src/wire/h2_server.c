@@ -23,6 +23,7 @@
 #define GLITCH_PER_S 50
 #define BODY_FIRST_MAX (1u << 20) /* bodies over it get memory as their bytes come */
 #define SKIPPED_MAX 64
+#define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 
 struct stream {
     struct br_request request; /* first: the service's view */
@@ -32,6 +33,8 @@ struct stream {
     bool begun;       /* the service knows it */
     bool ended;       /* the client sent everything */
     bool discard;     /* replied early: what still comes is thrown away */
+    bool waits_for_end; /* an early answer is deferred */
+    size_t thrown_away;
     char *head;       /* headers: names and values, terminated */
     size_t head_len, head_cap, head_sum;
     uint8_t prefix[BR_GRPC_PREFIX];
@@ -271,6 +274,15 @@ static void grpc_add(struct stream *s, const uint8_t *data, size_t len)
         body_add(s, data, len, s->message_len < BODY_FIRST_MAX ? s->message_len : BODY_FIRST_MAX);
 }
 
+/* Lets an early answer go. */
+static void resume(struct stream *s)
+{
+    if (!s->waits_for_end)
+        return;
+    s->waits_for_end = false;
+    (void)nghttp2_session_resume_data(s->server->session, s->id);
+}
+
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
                          size_t len, void *user)
 {
@@ -279,6 +291,11 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     struct stream *s = nghttp2_session_get_stream_user_data(session, id);
     /* Credit is given back as bytes are taken; a receiver above its mark stops reading the socket. */
     (void)nghttp2_session_consume(session, id, len);
+    if (s && s->request.replied) {
+        s->thrown_away += len;
+        if (s->thrown_away >= EARLY_MAX)
+            resume(s);
+    }
     if (!s || s->discard || s->request.replied)
         return 0;
     if (s->request.grpc) {
@@ -298,6 +315,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 static void end_of_request(struct stream *s)
 {
     s->ended = true;
+    resume(s);
     if (s->request.grpc && !s->request.body_error &&
         (s->n_prefix < BR_GRPC_PREFIX ||
          (s->request.body ? s->request.body->len : 0) < s->message_len))
@@ -436,6 +454,12 @@ static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *buf, size
     (void)buf;
     (void)user;
     struct stream *s = source->ptr;
+    /* An answer that came before the request was over waits for its end, so that what is wrong with
+     * the rest is still noticed; but not for the whole of a large body. */
+    if (!s->ended && s->thrown_away < EARLY_MAX && !s->request.grpc) {
+        s->waits_for_end = true;
+        return NGHTTP2_ERR_DEFERRED;
+    }
     size_t left = s->out ? s->out->len - s->out_at : 0;
     size_t n = left < len ? left : len;
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
