@@ -94,6 +94,11 @@ static struct br_outcome success(const struct call *c)
     return o;
 }
 
+static uint32_t clamp_delay(int64_t delay_ms)
+{
+    return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
+}
+
 static struct br_outcome read_grpc(const struct call *c)
 {
     const struct br_exchange *x = &c->exchange;
@@ -116,7 +121,7 @@ static struct br_outcome read_grpc(const struct call *c)
         delay_ms = -1;
     const char *text = x->grpc_message[0] ? x->grpc_message : "no message";
     if (br_status_retryable(status, delay_ms >= 0))
-        return br_outcome_retry(status, delay_ms > 0 ? (uint32_t)delay_ms : 0, "%s", text);
+        return br_outcome_retry(status, clamp_delay(delay_ms), "%s", text);
     return br_outcome_reject(status, "%s", text);
 }
 
@@ -143,7 +148,7 @@ static struct br_outcome read_http(const struct call *c)
     case 504:
         return br_outcome_retry(
             BR_STATUS_UNAVAILABLE,
-            x->retry_after_s > 0 && x->retry_after_s < 1000000 ? (uint32_t)x->retry_after_s * 1000 : 0,
+            clamp_delay(x->retry_after_s < INT64_MAX / 1000 ? x->retry_after_s * 1000 : INT64_MAX),
             "HTTP %u %s", x->http_status, message);
     case 413:
         return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "HTTP 413 %s", message);

@@ -305,19 +305,12 @@ static int unpack(struct exchange *x, struct br_buf **buf, struct br_err *err)
     return 0;
 }
 
-static enum br_status status_of(int rc, enum br_verdict *ret)
-{
-    *ret = rc == BR_ENOMEM ? BR_RETRY : BR_REJECT;
-    return rc == BR_ENOMEM   ? BR_STATUS_UNAVAILABLE
-           : rc == BR_ETOOBIG ? BR_STATUS_RESOURCE_EXHAUSTED
-                              : BR_STATUS_INVALID_ARGUMENT;
-}
-
 static void fail(struct exchange *x, int rc, const struct br_err *err)
 {
-    struct br_outcome o = {.status = status_of(rc, &o.verdict), .delay_ms = 1000};
-    /* Nesting is the message's fault, not its size's. */
-    (void)snprintf(o.text, sizeof o.text, "%.*s", (int)sizeof o.text - 1, err->text);
+    struct br_outcome o =
+        rc == BR_ENOMEM    ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s", err->text)
+        : rc == BR_ETOOBIG ? br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "%s", err->text)
+                           : br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "%s", err->text);
     *x->door->failed[x->signal] += 1;
     answer(x, &o);
 }
@@ -337,7 +330,7 @@ static void take(struct exchange *x, struct br_buf *buf)
     int rc = item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) : BR_ENOMEM;
     if (rc) {
         br_item_free(item);
-        fail(x, rc == BR_ETOOBIG ? BR_EINVAL : rc, &err);
+        fail(x, rc == BR_ETOOBIG ? BR_EINVAL : rc, &err); /* nesting is its fault, not its size's */
         return;
     }
     *otlp->repaired += repaired;

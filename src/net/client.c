@@ -18,6 +18,8 @@
 #define IDLE_MS 90000
 #define PING_TIMEOUT_MS 10000
 #define SWEEP_MS 1000
+#define SWEEP_MIN_MS 10
+#define ADDRESSES_MAX 8
 
 /* An exchange that waits for a connection. */
 struct waiting {
@@ -31,8 +33,14 @@ struct link {
     struct br_stream *stream;
     bool ready;     /* connected; TLS may still be shaking hands */
     bool draining;  /* takes nothing new */
+    unsigned address; /* which of the client's */
     uint64_t ping_ms, used_ms;
     bool pinged;
+};
+
+struct address {
+    struct sockaddr_storage addr;
+    socklen_t len;
 };
 
 struct resolve {
@@ -51,11 +59,14 @@ struct client {
     struct br_deferred pump;
     struct br_timer sweep;
     struct resolve *resolving;
-    uint64_t resolving_since_ms;
+    uint64_t resolving_since_ms, sweep_ms;
+    struct address addresses[ADDRESSES_MAX]; /* of the last look-up */
+    unsigned n_addresses;
     bool closing;
 };
 
 static void pump(struct br_deferred *d);
+static bool try_next(struct client *c, unsigned address, const char **why);
 
 static struct client *client_of(struct br_client *c)
 {
@@ -81,8 +92,10 @@ static void fail_waiting(struct client *c, int error, const char *what, const ch
         br_free(w);
         x->impl = NULL;
         x->error = error;
-        (void)snprintf(x->error_text, sizeof x->error_text, "%s %.60s: %.40s", what,
-                       c->endpoint.authority, why);
+        int used = snprintf(x->error_text, sizeof x->error_text, "%s %.50s: ", what,
+                            c->endpoint.authority);
+        (void)snprintf(x->error_text + used, sizeof x->error_text - (size_t)used, "%.*s",
+                       (int)sizeof x->error_text - used - 1, why);
         x->on_done(x);
     }
 }
@@ -118,13 +131,15 @@ static void on_closed(struct br_stream *s, const char *why)
     struct link *link = s->owner;
     struct client *c = link->client;
     bool was_ready = link->ready && (!s->tls || br_tls_ready(s->tls));
+    unsigned address = link->address;
     br_list_remove(&link->link);
     br_debug(c->config.log, "connection to %s closed: %s", c->endpoint.authority, why);
     br_free(link);
     if (c->closing)
         return;
-    /* Nothing came of it: whoever waits learns why, unless another connection can still serve. */
-    if (!was_ready && usable(c) == 0)
+    /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
+     * connection serves: trying again at once would have no end while that one is busy. */
+    if (!was_ready && !try_next(c, address, &why))
         fail_waiting(c, BR_EIO, "cannot connect to", why);
     wake(c);
 }
@@ -137,117 +152,157 @@ static struct br_conn *make_conn(struct client *c)
     return c->config.grpc ? br_h2_client_new(pool) : br_h1_client_new(pool);
 }
 
-static void connect_fd(struct client *c, int fd)
+static void start_tls(struct client *c, struct br_stream *s)
+{
+    const char *override = c->config.tls ? c->config.tls->server_name_override : NULL;
+    struct br_err err;
+    s->tls = br_tls_new(c->tls, override ? override : c->endpoint.host);
+    if (br_tls_context_reload_error(c->tls, &err))
+        br_warn(c->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
+    if (!s->tls)
+        br_stream_close(s, "the server's name cannot be verified, or there is no memory");
+}
+
+static bool connect_fd(struct client *c, int fd, unsigned address)
 {
     struct link *link = br_calloc(1, sizeof *link);
     struct br_conn *conn = make_conn(c);
-    struct br_stream *s =
-        link && conn ? br_stream_new(c->loop, fd, &events, link, false, true) : NULL;
+    if (!link || !conn) {
+        close(fd);
+        fd = -1;
+    }
+    struct br_stream *s = fd >= 0 ? br_stream_new(c->loop, fd, &events, link, false, true) : NULL;
     if (!s) {
-        if (!link || !conn)
-            close(fd);
-        if (conn) {
-            conn->wake = NULL;
+        if (conn)
             conn->ops->free(conn);
-        }
         br_free(link);
-        fail_waiting(c, BR_ENOMEM, "cannot connect to", "out of memory");
-        return;
+        return false;
     }
     link->client = c;
     link->stream = s;
+    link->address = address;
     link->used_ms = link->ping_ms = uv_now(&c->loop->uv);
     br_list_append(&c->links, &link->link);
-    if (c->tls) {
-        const char *name = c->config.tls && c->config.tls->server_name_override
-                               ? c->config.tls->server_name_override
-                               : c->endpoint.host;
-        struct br_err err;
-        s->tls = br_tls_new(c->tls, name);
-        if (br_tls_context_reload_error(c->tls, &err))
-            br_warn(c->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
-        if (!s->tls)
-            br_stream_close(s, "the server's name cannot be verified, or there is no memory");
-    }
+    if (c->tls)
+        start_tls(c, s);
     br_stream_set_conn(s, conn);
+    return true;
 }
 
-static void connect_to(struct client *c, const struct sockaddr *addr, socklen_t len)
+/* Begins to connect. False, and why, when that failed at once. */
+static bool connect_to(struct client *c, unsigned address, const char **why)
 {
-    int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const struct address *a = &c->addresses[address];
+    int fd = socket(a->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
-    if (fd >= 0 && addr->sa_family != AF_UNIX)
+    if (fd >= 0 && a->addr.ss_family != AF_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (fd < 0 || (connect(fd, addr, len) && errno != EINPROGRESS)) {
-        int saved = errno;
+    if (fd < 0 || (connect(fd, (const struct sockaddr *)&a->addr, a->len) && errno != EINPROGRESS)) {
+        *why = strerror(errno);
         if (fd >= 0)
             close(fd);
-        fail_waiting(c, BR_EIO, "cannot connect to", strerror(saved));
-        return;
+        return false;
     }
-    connect_fd(c, fd);
+    if (connect_fd(c, fd, address))
+        return true;
+    *why = "out of memory";
+    return false;
+}
+
+/* The addresses after one that did not answer. */
+static bool try_next(struct client *c, unsigned address, const char **why)
+{
+    while (++address < c->n_addresses && !br_list_empty(&c->waiting))
+        if (connect_to(c, address, why))
+            return true;
+    return false;
+}
+
+static void try_all(struct client *c)
+{
+    const char *why = "no address";
+    if (c->n_addresses && connect_to(c, 0, &why))
+        return;
+    if (!try_next(c, 0, &why))
+        fail_waiting(c, BR_EIO, "cannot connect to", why);
+}
+
+static void add_address(struct client *c, const void *addr, socklen_t len)
+{
+    if (c->n_addresses == ADDRESSES_MAX || len > sizeof c->addresses[0].addr)
+        return;
+    struct address *a = &c->addresses[c->n_addresses++];
+    memset(a, 0, sizeof *a);
+    memcpy(&a->addr, addr, len);
+    a->len = len;
 }
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
+    static const int order[] = {AF_INET, AF_INET6}; /* as Go: IPv4 first where there is a choice */
     struct resolve *r = br_container_of(request, struct resolve, request);
     struct client *c = r->client;
     br_free(r);
     if (c) {
         c->resolving = NULL;
-        const struct addrinfo *ai = found;
-        /* As Go: IPv4 first where there is a choice. */
-        for (const struct addrinfo *a = found; a; a = a->ai_next)
-            if (a->ai_family == AF_INET) {
-                ai = a;
-                break;
-            }
-        if (status < 0 || !ai)
-            fail_waiting(c, BR_EIO, "cannot resolve", status < 0 ? uv_strerror(status) : "no address");
-        else
-            connect_to(c, ai->ai_addr, ai->ai_addrlen);
+        c->n_addresses = 0;
+        for (size_t i = 0; i < BR_COUNT(order); i++)
+            for (const struct addrinfo *a = found; a; a = a->ai_next)
+                if (a->ai_family == order[i])
+                    add_address(c, a->ai_addr, a->ai_addrlen);
+        if (status < 0)
+            fail_waiting(c, BR_EIO, "cannot resolve", uv_strerror(status));
+        else if (!br_list_empty(&c->waiting))
+            try_all(c);
         wake(c);
     }
     uv_freeaddrinfo(found);
 }
 
-static bool connect_numeric(struct client *c)
+/* Addresses that need no look-up. */
+static bool numeric(struct client *c)
 {
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
-    if (uv_ip4_addr(c->endpoint.host, (int)c->endpoint.port, &v4) == 0)
-        connect_to(c, (const struct sockaddr *)&v4, sizeof v4);
-    else if (uv_ip6_addr(c->endpoint.host, (int)c->endpoint.port, &v6) == 0)
-        connect_to(c, (const struct sockaddr *)&v6, sizeof v6);
-    else
-        return false;
-    return true;
+    int port = (int)c->endpoint.port;
+    c->n_addresses = 0;
+    if (c->endpoint.unix_socket) {
+        (void)snprintf(local.sun_path, sizeof local.sun_path, "%.107s", c->endpoint.host);
+        add_address(c, &local, sizeof local);
+    } else if (uv_ip4_addr(c->endpoint.host, port, &v4) == 0) {
+        add_address(c, &v4, sizeof v4);
+    } else if (uv_ip6_addr(c->endpoint.host, port, &v6) == 0) {
+        add_address(c, &v6, sizeof v6);
+    }
+    return c->n_addresses > 0;
 }
 
-static void open_connection(struct client *c)
+static void look_up(struct client *c)
 {
-    if (c->endpoint.unix_socket) {
-        struct sockaddr_un addr = {.sun_family = AF_UNIX};
-        (void)snprintf(addr.sun_path, sizeof addr.sun_path, "%.107s", c->endpoint.host);
-        connect_to(c, (const struct sockaddr *)&addr, sizeof addr);
-        return;
-    }
-    if (connect_numeric(c))
-        return;
     char port[8];
     (void)snprintf(port, sizeof port, "%u", c->endpoint.port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
     struct resolve *r = br_calloc(1, sizeof *r);
     if (r)
         r->client = c;
-    if (!r ||
-        uv_getaddrinfo(&c->loop->uv, &r->request, on_resolved, c->endpoint.host, port, &hints)) {
+    int rc = r ? uv_getaddrinfo(&c->loop->uv, &r->request, on_resolved, c->endpoint.host, port, &hints)
+               : UV_ENOMEM;
+    if (rc) {
         br_free(r);
-        fail_waiting(c, BR_ENOMEM, "cannot resolve", "out of memory");
+        fail_waiting(c, BR_EIO, "cannot resolve", uv_strerror(rc));
         return;
     }
     c->resolving = r;
     c->resolving_since_ms = uv_now(&c->loop->uv);
+}
+
+static void open_connection(struct client *c)
+{
+    if (numeric(c))
+        try_all(c);
+    else
+        look_up(c);
 }
 
 /* --- Exchanges ------------------------------------------------------------------------------ */
@@ -328,6 +383,7 @@ static void client_send(struct br_client *base, struct br_exchange *x)
     x->response = NULL;
     if (!x->authority)
         x->authority = c->config.authority ? c->config.authority : c->endpoint.authority;
+    x->secure = c->tls != NULL;
     x->grpc_status = -1;
     x->http_status = 0;
     x->error = 0;
@@ -361,8 +417,7 @@ static void client_cancel(struct br_client *base, struct br_exchange *x)
 
 static void keep_alive(struct client *c, struct link *link, uint64_t now)
 {
-    uint64_t timeout =
-        c->config.keepalive_timeout_ms ? c->config.keepalive_timeout_ms : PING_TIMEOUT_MS;
+    uint64_t timeout = c->config.keepalive_timeout_ms;
     struct br_stream *s = link->stream;
     if (link->pinged && s->read_ms >= link->ping_ms)
         link->pinged = false;
@@ -379,21 +434,22 @@ static void on_sweep(struct br_timer *t)
 {
     struct client *c = br_container_of(t, struct client, sweep);
     uint64_t now = uv_now(&c->loop->uv);
-    uint64_t connect_ms = c->config.connect_timeout_ms ? c->config.connect_timeout_ms : CONNECT_MS;
-    uint64_t idle_ms = c->config.idle_timeout_ms ? c->config.idle_timeout_ms : IDLE_MS;
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
         struct link *link = br_container_of(l, struct link, link);
         struct br_stream *s = link->stream;
         bool up = link->ready && (!s->tls || br_tls_ready(s->tls));
-        if (!up && now - s->opened_ms > connect_ms)
+        if (!up && now - s->opened_ms > c->config.connect_timeout_ms)
             br_stream_close(s, "no connection in time");
-        else if (up && !c->config.grpc && now - link->used_ms > idle_ms &&
+        else if (up && !c->config.grpc && now - link->used_ms > c->config.idle_timeout_ms &&
                  s->conn->ops->idle(s->conn))
             br_stream_close(s, "idle");
         else if (up && c->config.keepalive_time_ms)
             keep_alive(c, link, now);
     }
-    (void)br_host_timer(&c->loop->host, &c->sweep, SWEEP_MS, on_sweep);
+    /* The look-up goes on; until it ends there is no other. */
+    if (c->resolving && now - c->resolving_since_ms > c->config.connect_timeout_ms)
+        fail_waiting(c, BR_EIO, "cannot resolve", "no answer in time");
+    (void)br_host_timer(&c->loop->host, &c->sweep, c->sweep_ms, on_sweep);
 }
 
 static void client_free(struct br_client *base)
@@ -404,8 +460,7 @@ static void client_free(struct br_client *base)
     while (!br_list_empty(&c->links)) {
         struct link *link = br_container_of(c->links.next, struct link, link);
         link->stream->conn->ops->shutdown(link->stream->conn);
-        br_stream_close(link->stream, "the client stops");
-        br_loop_flush(c->loop);
+        br_stream_end(link->stream, "the client stops");
     }
     fail_waiting(c, BR_ECLOSED, "connection to", "the client stops");
     if (c->resolving) {
@@ -433,6 +488,30 @@ static int make_tls(struct client *c, struct br_err *err)
     return br_tls_context_new(tls ? tls : &defaults, false, c->config.grpc ? h2 : h1, &c->tls, err);
 }
 
+static uint64_t or_default(uint64_t value, uint64_t otherwise)
+{
+    return value ? value : otherwise;
+}
+
+static void set_defaults(struct client *c)
+{
+    struct br_client_config *config = &c->config;
+    if (!config->max_connections)
+        config->max_connections = config->grpc ? 1 : HTTP_CONNECTIONS;
+    config->connect_timeout_ms = or_default(config->connect_timeout_ms, CONNECT_MS);
+    config->idle_timeout_ms = or_default(config->idle_timeout_ms, IDLE_MS);
+    config->keepalive_timeout_ms = or_default(config->keepalive_timeout_ms, PING_TIMEOUT_MS);
+    const uint64_t times[] = {config->connect_timeout_ms, config->idle_timeout_ms,
+                              config->keepalive_timeout_ms,
+                              or_default(config->keepalive_time_ms, UINT64_MAX)};
+    /* Often enough to be late by a quarter at the most. */
+    c->sweep_ms = SWEEP_MS;
+    for (size_t i = 0; i < BR_COUNT(times); i++)
+        c->sweep_ms = times[i] / 4 < c->sweep_ms ? times[i] / 4 : c->sweep_ms;
+    if (c->sweep_ms < SWEEP_MIN_MS)
+        c->sweep_ms = SWEEP_MIN_MS;
+}
+
 int br_net_connect(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err)
 {
@@ -442,18 +521,19 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
     c->base.ops = &client_ops;
     c->loop = br_loop_of(h);
     c->config = *config;
-    if (!c->config.max_connections)
-        c->config.max_connections = config->grpc ? 1 : HTTP_CONNECTIONS;
+    set_defaults(c);
     br_list_init(&c->links);
     br_list_init(&c->waiting);
     int rc = br_endpoint_read(config->endpoint, config->grpc, &c->endpoint, err);
     if (!rc)
         rc = make_tls(c, err);
+    if (!rc && !br_host_timer(h, &c->sweep, c->sweep_ms, on_sweep))
+        rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc) {
+        br_tls_context_free(c->tls);
         br_free(c);
         return rc;
     }
-    (void)br_host_timer(h, &c->sweep, SWEEP_MS, on_sweep);
     *ret = &c->base;
     return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client: one endpoint, and the connections to it. Connections are opened when there is something to
- * send; the name is resolved again each time. Exchanges that wait when a connection cannot be made end
- * with an error: trying again is the business of the retry wrapper.
+ * send; the name is resolved again each time, and its addresses are tried in turn. Exchanges that wait
+ * when a connection cannot be made end with an error, as does one whose connection closes before its
+ * answer: trying again is the business of the retry wrapper.
  */
 #pragma once
 
@@ -26,7 +27,7 @@ struct br_client_config {
     uint64_t keepalive_timeout_ms;   /* 0: 10 s */
     bool keepalive_without_stream;
     uint64_t idle_timeout_ms;        /* HTTP: 0: 90 s */
-    uint64_t connect_timeout_ms;     /* 0: 20 s */
+    uint64_t connect_timeout_ms;     /* for each: the name, and the connection with TLS; 0: 20 s */
     const struct br_log *log;
 };
 
@@ -68,8 +69,8 @@ static inline void br_client_cancel(struct br_client *c, struct br_exchange *x)
     c->ops->cancel(c, x);
 }
 
-/* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Accepts
- * NULL. */
+/* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Not from
+ * on_done. Accepts NULL. */
 static inline void br_client_free(struct br_client *c)
 {
     if (c)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@
 
 #define BACKLOG 1024
 #define ACCEPTS_PER_EVENT 64
+#define PUT_OFF_MS 100
+#define WARN_EVERY_MS 60000
 
 /* An accepted connection on its way to another worker. */
 struct handover {
@@ -92,6 +95,29 @@ static void peer_name(const struct sockaddr_storage *addr, char *out, size_t siz
         (void)snprintf(out, size, "unix");
 }
 
+static void on_acceptable(uv_poll_t *p, int status, int events);
+
+static void on_again(struct br_timer *t)
+{
+    struct br_listener *l = br_container_of(t, struct br_listener, again);
+    uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+}
+
+/* accept failed. Those who connect stay in the kernel's queue; without a pause, what it lacks would
+ * keep the loop spinning. */
+static void put_off(struct br_listener *l, int error)
+{
+    if (error == EAGAIN || error == EINTR || error == ECONNABORTED)
+        return;
+    uint64_t now = br_host_mono_ms(&l->loop->host);
+    if (!l->warned_ms || now - l->warned_ms > WARN_EVERY_MS) {
+        l->warned_ms = now;
+        br_warn(l->log, "cannot accept connections: %s", strerror(error));
+    }
+    if (br_host_timer(&l->loop->host, &l->again, PUT_OFF_MS, on_again))
+        uv_poll_stop(&l->poll);
+}
+
 static void on_acceptable(uv_poll_t *p, int status, int events)
 {
     struct br_listener *l = p->data;
@@ -100,8 +126,10 @@ static void on_acceptable(uv_poll_t *p, int status, int events)
         struct sockaddr_storage addr = {0};
         socklen_t len = sizeof addr;
         int fd = accept4(l->fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0)
-            return; /* none left, or no descriptors: the next event tries again */
+        if (fd < 0) {
+            put_off(l, errno);
+            return;
+        }
         if (addr.ss_family != AF_UNIX) {
             int one = 1;
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -112,18 +140,39 @@ static void on_acceptable(uv_poll_t *p, int status, int events)
     }
 }
 
+/* True when nobody listens on the socket there: what a process left that could not clean up. */
+static bool is_stale(const struct sockaddr_un *addr)
+{
+    struct stat st;
+    if (lstat(addr->sun_path, &st) || !S_ISSOCK(st.st_mode))
+        return false;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    bool refused = fd >= 0 && connect(fd, (const struct sockaddr *)addr, sizeof *addr) &&
+                   errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return refused;
+}
+
 static int listen_unix(struct br_listener *l, const char *path, struct br_err *err)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof addr.sun_path)
-        return br_err_set(err, BR_EINVAL, "the path of a unix socket has at most %zu bytes",
+    if (!*path || strlen(path) >= sizeof addr.sun_path)
+        return br_err_set(err, BR_EINVAL, "the path of a unix socket has 1 to %zu bytes",
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
-    (void)unlink(path);
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (l->fd < 0 || bind(l->fd, (struct sockaddr *)&addr, sizeof addr) || listen(l->fd, BACKLOG))
+    int rc = l->fd < 0 ? -1 : bind(l->fd, (struct sockaddr *)&addr, sizeof addr);
+    if (rc && l->fd >= 0 && errno == EADDRINUSE) {
+        if (is_stale(&addr) && unlink(path) == 0)
+            rc = bind(l->fd, (struct sockaddr *)&addr, sizeof addr);
+        else
+            errno = EADDRINUSE;
+    }
+    if (!rc)
+        memcpy(l->path, path, strlen(path) + 1);
+    if (rc || listen(l->fd, BACKLOG))
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
-    memcpy(l->path, path, strlen(path) + 1);
     return 0;
 }
 
@@ -163,7 +212,7 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
     if (!br_endpoint_parse(endpoint, host, &port))
         return br_err_set(err, BR_EINVAL, "\"%s\" is not host:port", endpoint);
     (void)snprintf(port_text, sizeof port_text, "%u", port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_ADDRCONFIG};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
     int rc = getaddrinfo(host[0] ? host : NULL, port_text, &hints, &found);
     if (rc)
@@ -175,6 +224,7 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
         order[1] = AF_INET;
     }
     rc = -1;
+    errno = EAFNOSUPPORT;
     for (int i = 0; i < 2 && rc; i++)
         for (struct addrinfo *ai = found; ai && rc; ai = ai->ai_next)
             if (ai->ai_family == order[i])
@@ -202,9 +252,12 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     if (rc) {
         if (l->fd >= 0)
             close(l->fd);
+        if (l->path[0])
+            (void)unlink(l->path);
         br_free(l);
         return rc;
     }
+    l->log = config->log;
     (void)snprintf(l->name, sizeof l->name, "%s", config->name);
     char shown[80];
     (void)snprintf(shown, sizeof shown, "%s", config->endpoint);
@@ -246,6 +299,7 @@ void br_listener_stop(struct br_listener *l)
     if (!l->open)
         return;
     l->open = false;
+    br_host_timer_stop(&l->loop->host, &l->again);
     uv_poll_stop(&l->poll);
     uv_close((uv_handle_t *)&l->poll, on_closed);
 }

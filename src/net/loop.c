@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/loop.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -10,7 +11,6 @@
 
 #define POOL_IDLE_MAX (24u << 20)
 #define ROUNDS_MAX 16
-#define RESUME_MS 20
 
 struct br_net {
     struct br_list listeners;
@@ -64,15 +64,17 @@ static const struct br_host_ops host_ops = {
     .connect = br_net_connect,
 };
 
+/* Waking up is all it is for. */
 static void on_timer(uv_timer_t *t)
 {
-    (void)t; /* waking up is all it is for */
+    struct br_loop *loop = t->data;
+    loop->timer_due = UINT64_MAX;
 }
 
 static void arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
-    if (due == loop->timer_due && due != 0)
+    if (due == loop->timer_due)
         return;
     loop->timer_due = due;
     if (due == UINT64_MAX) {
@@ -98,26 +100,32 @@ static void on_prepare(uv_prepare_t *p)
     arm(loop, more);
 }
 
-static void on_doorbell(uv_async_t *a)
-{
-    struct br_loop *loop = a->data;
-    for (;;) {
-        pthread_mutex_lock(&loop->lock);
-        struct br_list *l = br_list_shift(&loop->mailbox);
-        if (l)
-            loop->n_mail--;
-        pthread_mutex_unlock(&loop->lock);
-        if (!l)
-            return;
-        struct br_message *m = br_container_of(l, struct br_message, link);
-        m->run(m, loop);
-    }
-}
-
-bool br_loop_post(struct br_loop *loop, struct br_message *m)
+static struct br_message *next_message(struct br_loop *loop)
 {
     pthread_mutex_lock(&loop->lock);
-    bool room = loop->n_mail < BR_MAILBOX_MAX;
+    struct br_list *l = br_list_shift(&loop->mailbox);
+    if (l)
+        loop->n_mail--;
+    pthread_mutex_unlock(&loop->lock);
+    return l ? br_container_of(l, struct br_message, link) : NULL;
+}
+
+void br_loop_read_mail(struct br_loop *loop)
+{
+    struct br_message *m;
+    while ((m = next_message(loop)))
+        m->run(m, loop);
+}
+
+static void on_doorbell(uv_async_t *a)
+{
+    br_loop_read_mail(a->data);
+}
+
+static bool post(struct br_loop *loop, struct br_message *m, unsigned max)
+{
+    pthread_mutex_lock(&loop->lock);
+    bool room = loop->n_mail < max;
     if (room) {
         br_list_append(&loop->mailbox, &m->link);
         loop->n_mail++;
@@ -126,6 +134,16 @@ bool br_loop_post(struct br_loop *loop, struct br_message *m)
     }
     pthread_mutex_unlock(&loop->lock);
     return room;
+}
+
+bool br_loop_post(struct br_loop *loop, struct br_message *m)
+{
+    return post(loop, m, BR_MAILBOX_MAX);
+}
+
+void br_loop_command(struct br_loop *loop, struct br_message *m)
+{
+    (void)post(loop, m, UINT_MAX);
 }
 
 void br_loop_set_mark(struct br_loop *loop, size_t bytes)
@@ -148,10 +166,10 @@ int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), voi
         if (uv_signal_init(&loop->uv, &loop->signals[i]))
             return BR_EIO;
         loop->signals[i].data = loop;
-        uv_signal_start(&loop->signals[i], on_signal, numbers[i]);
+        if (uv_signal_start(&loop->signals[i], on_signal, numbers[i]))
+            return BR_EIO;
         uv_unref((uv_handle_t *)&loop->signals[i]);
     }
-    loop->signals_on = true;
     return 0;
 }
 
@@ -181,9 +199,12 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     pthread_mutex_init(&loop->lock, NULL);
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_timer_init(&loop->uv, &loop->timer);
-    uv_async_init(&loop->uv, &loop->doorbell, on_doorbell);
-    loop->prepare.data = loop->doorbell.data = loop;
+    loop->prepare.data = loop->timer.data = loop->doorbell.data = loop;
     uv_prepare_start(&loop->prepare, on_prepare);
+    if (uv_async_init(&loop->uv, &loop->doorbell, on_doorbell)) {
+        br_loop_free(loop);
+        return br_err_set(err, BR_EIO, "no file descriptor for worker %u", worker);
+    }
     *ret = loop;
     return 0;
 }
@@ -191,6 +212,11 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
 void br_loop_run(struct br_loop *loop)
 {
     uv_run(&loop->uv, UV_RUN_DEFAULT);
+}
+
+void br_loop_step(struct br_loop *loop)
+{
+    uv_run(&loop->uv, UV_RUN_ONCE);
 }
 
 void br_loop_stop(struct br_loop *loop)
@@ -213,14 +239,10 @@ void br_loop_free(struct br_loop *loop)
     (void)br_host_turn(&loop->host);
     br_loop_flush(loop);
     (void)br_host_turn(&loop->host);
-    on_doorbell(&loop->doorbell);
-    uv_close((uv_handle_t *)&loop->prepare, NULL);
-    uv_close((uv_handle_t *)&loop->timer, NULL);
-    uv_close((uv_handle_t *)&loop->doorbell, NULL);
-    for (int i = 0; loop->signals_on && i < 3; i++)
-        uv_close((uv_handle_t *)&loop->signals[i], NULL);
     uv_walk(&loop->uv, close_handle, NULL);
-    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    /* More than once: the loop may have been told to stop and not have run since. */
+    while (uv_run(&loop->uv, UV_RUN_DEFAULT))
+        ;
     uv_loop_close(&loop->uv);
     pthread_mutex_destroy(&loop->lock);
     br_pool_free(loop->host.pool);

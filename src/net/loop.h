@@ -36,7 +36,7 @@ struct br_message {
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err);
 
-/* Frees a loop that does not run; its connections are closed first. */
+/* Frees a loop that does not run, after the servers and clients on it. Accepts NULL. */
 void br_loop_free(struct br_loop *loop);
 
 struct br_host *br_loop_host(struct br_loop *loop);
@@ -45,14 +45,26 @@ struct br_host *br_loop_host(struct br_loop *loop);
 void br_loop_run(struct br_loop *loop);
 void br_loop_stop(struct br_loop *loop);
 
+/* One turn, asleep until something happens; for tests. */
+void br_loop_step(struct br_loop *loop);
+
 /* Hands a message over, from any thread. False when the mailbox is full: the message stays the
  * caller's. */
 bool br_loop_post(struct br_loop *loop, struct br_message *m);
+
+/* The same without the bound: for the few messages that there are once each, and for answers to
+ * messages that were posted. */
+void br_loop_command(struct br_loop *loop, struct br_message *m);
+
+/* Runs what is in the mailbox, for a loop that does not run any more: messages own sockets and memory,
+ * and are for servers that have to be there still. */
+void br_loop_read_mail(struct br_loop *loop);
 
 /* Calls `fn` in the loop's thread whenever one of SIGTERM, SIGINT or SIGHUP arrives. Returns 0 or
  * BR_EIO. */
 int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg);
 
 /* Server connections stop reading while more than this is held in buffers (queues that cannot get rid
- * of anything not counted). 0: no mark. */
+ * of anything not counted), but for a few at a time, by turns: what would free memory may be the rest
+ * of what they send. 0: no mark. */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);

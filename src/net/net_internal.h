@@ -12,6 +12,7 @@
 
 #define BR_READ_SIZE (256u << 10)
 #define BR_WRITE_SIZE (1u << 20)
+#define BR_OUT_MAX (256u << 10) /* a client that leaves more unread is not read from */
 
 struct br_stream;
 
@@ -23,7 +24,6 @@ struct br_loop {
     uv_timer_t timer;
     uv_async_t doorbell;
     uv_signal_t signals[3];
-    bool signals_on;
     void (*on_signal)(int signal, void *arg);
     void *on_signal_arg;
     uint64_t timer_due;
@@ -65,11 +65,18 @@ struct br_stream {
     struct br_list pause; /* loop->paused */
     uint8_t first[24];
     unsigned n_first;
-    bool server;        /* obeys the loop's mark */
+    bool server;        /* obeys the loop's mark, and lets the peer read its last words */
     bool granted;       /* may read once although the loop is above its mark */
-    bool connecting, want_write, closing, shut, freed;
-    char why[128];      /* why it is being closed */
-    uint64_t opened_ms, read_ms, wrote_ms;
+    bool connecting;
+    bool full;          /* the socket takes nothing now; `writing` says since when */
+    bool eof;           /* the peer sent its last byte */
+    bool ending;        /* the peer is not listened to any more; when all is sent, it ends */
+    bool shut;          /* all is sent and our half is closed: what comes is thrown away */
+    bool goodbye;       /* TLS's close_notify is asked for */
+    bool closing, freed;
+    char why[160];      /* why it is being closed */
+    struct br_progress writing;
+    uint64_t opened_ms, read_ms, shut_ms;
 };
 
 /* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when there is
@@ -85,6 +92,9 @@ void br_stream_set_conn(struct br_stream *s, struct br_conn *conn);
 
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
 void br_stream_close(struct br_stream *s, const char *why);
+
+/* Sends what the socket takes, closes and frees at once. Not from a callback of the same stream. */
+void br_stream_end(struct br_stream *s, const char *why);
 
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);

@@ -9,9 +9,13 @@
 #include "net/listener.h"
 
 #define SWEEP_MS 1000
+#define SWEEP_MIN_MS 10
 #define HANDSHAKE_MS 10000
+#define REQUEST_MS 30000
 #define LINGER_MS 2000
-#define STALL_MS 30000
+#define STOP_MS 5000
+#define STOP_SWEEP_MS 10
+#define STOP_LINGER_MS 100 /* a stop does not wait for clients that keep idle connections */
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
@@ -27,6 +31,7 @@ struct br_net_server {
     _Atomic unsigned load; /* connections, also those on their way here */
     double *connections;   /* those that are here */
     struct br_timer sweep;
+    uint64_t sweep_ms, stop_ms;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -36,7 +41,7 @@ struct br_net_server {
 struct peer {
     char name[64];
     struct br_net_server *server;
-    bool aged;
+    bool retired;
 };
 
 unsigned br_server_load(struct br_net_server *s)
@@ -150,24 +155,47 @@ void br_server_take(struct br_net_server *s, int fd, const char *name)
     }
 }
 
+/* Since when the client owes us something. What is over BR_READ_SIZE in an unread answer shows in the
+ * socket; the rest the protocol knows. A connection that we do not read for now owes nothing. */
+static uint64_t owes_since(const struct br_stream *stream, uint64_t now)
+{
+    uint64_t since = stream->full ? stream->writing.since_ms : UINT64_MAX;
+    if (!stream->conn || stream->ending || !br_list_empty(&stream->pause))
+        return since;
+    uint64_t conn = stream->conn->ops->owes_since(stream->conn, now);
+    return conn < since ? conn : since;
+}
+
+static bool idle(const struct br_stream *stream)
+{
+    return stream->conn && stream->conn->ops->idle(stream->conn) && stream->out.len == 0;
+}
+
 /* Why a connection has to end now, or NULL. */
 static const char *overdue(const struct br_net_server *s, const struct br_stream *stream, uint64_t now)
 {
-    const struct br_conn *conn = stream->conn;
-    uint64_t progress = s->config.request_timeout_ms ? s->config.request_timeout_ms : STALL_MS;
+    const struct br_server_config *c = &s->config;
     if (stream->shut)
-        return now - stream->wrote_ms > LINGER_MS ? "done" : NULL;
-    if (!conn)
-        return now - stream->opened_ms > HANDSHAKE_MS ? "no request came in time" : NULL;
-    if (stream->want_write && now - stream->wrote_ms > STALL_MS)
-        return "the client does not read";
-    /* A connection that we do not read for now is not to blame for being quiet. */
-    if (br_list_empty(&stream->pause) && conn->ops->waits(conn) && now - stream->read_ms > progress)
-        return "a request made no progress";
-    if (conn->ops->idle(conn) && s->config.idle_timeout_ms &&
-        now - stream->read_ms > s->config.idle_timeout_ms)
-        return "idle";
+        return now - stream->shut_ms > c->linger_timeout_ms ? "done" : NULL;
+    if (!stream->conn && now - stream->opened_ms > c->handshake_timeout_ms)
+        return "no request came in time";
+    uint64_t since = owes_since(stream, now);
+    if (since < now && now - since > c->request_timeout_ms)
+        return stream->full ? "the client does not read" : "a request made no progress";
     return NULL;
+}
+
+/* Ends gently: HTTP/2 clients are told that nothing they send from here on is looked at. */
+static void retire(const struct br_net_server *s, struct br_stream *stream, uint64_t now)
+{
+    struct peer *peer = stream->owner;
+    bool idled = s->config.idle_timeout_ms && now - stream->read_ms > s->config.idle_timeout_ms &&
+                 idle(stream);
+    bool aged = s->config.max_age_ms && now - stream->opened_ms > s->config.max_age_ms;
+    if (peer->retired || !stream->conn || (!idled && !aged))
+        return;
+    peer->retired = true;
+    stream->conn->ops->shutdown(stream->conn);
 }
 
 static void on_sweep(struct br_timer *t)
@@ -176,36 +204,48 @@ static void on_sweep(struct br_timer *t)
     uint64_t now = uv_now(&s->loop->uv);
     for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
         struct br_stream *stream = br_container_of(l, struct br_stream, link);
-        struct peer *peer = stream->owner;
         const char *why = overdue(s, stream, now);
-        if (why) {
+        if (why)
             br_stream_close(stream, why);
-        } else if (stream->conn && s->config.max_age_ms && !peer->aged &&
-                   now - stream->opened_ms > s->config.max_age_ms) {
-            peer->aged = true;
-            stream->conn->ops->shutdown(stream->conn);
-        }
+        else
+            retire(s, stream, now);
     }
-    (void)br_host_timer(&s->loop->host, &s->sweep, SWEEP_MS, on_sweep);
+    (void)br_host_timer(&s->loop->host, &s->sweep, s->sweep_ms, on_sweep);
 }
 
-/* While stopping, connections end as soon as nothing is under way on them. */
+/* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
+ * waiting for long enough. */
+static const char *dispensable(const struct br_net_server *s, const struct br_stream *stream,
+                               uint64_t now)
+{
+    if (stream->shut)
+        return now - stream->shut_ms > STOP_LINGER_MS ? "the server stops" : NULL;
+    if (!stream->conn || idle(stream))
+        return "the server stops";
+    if (now - s->stop_ms > s->config.stop_timeout_ms && owes_since(stream, now) != UINT64_MAX)
+        return "the server stops, and the client keeps it waiting";
+    return overdue(s, stream, now);
+}
+
 static void on_stop_sweep(struct br_timer *t)
 {
     struct br_net_server *s = br_container_of(t, struct br_net_server, sweep);
+    uint64_t now = uv_now(&s->loop->uv);
     for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
         struct br_stream *stream = br_container_of(l, struct br_stream, link);
-        if (!stream->conn || (stream->conn->ops->idle(stream->conn) && stream->out.len == 0))
-            br_stream_close(stream, "the server stops");
+        const char *why = dispensable(s, stream, now);
+        if (why)
+            br_stream_close(stream, why);
     }
     if (!br_list_empty(&s->streams))
-        (void)br_host_timer(&s->loop->host, &s->sweep, 10, on_stop_sweep);
+        (void)br_host_timer(&s->loop->host, &s->sweep, STOP_SWEEP_MS, on_stop_sweep);
 }
 
 static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), void *arg)
 {
     struct br_net_server *s = server_of(base);
     s->stopping = true;
+    s->stop_ms = uv_now(&s->loop->uv);
     s->on_stopped = on_stopped;
     s->on_stopped_arg = arg;
     if (s->listener && s->listener->loop == s->loop)
@@ -216,18 +256,15 @@ static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), v
             stream->conn->ops->shutdown(stream->conn);
     }
     br_host_defer(&s->loop->host, &s->report, on_report);
-    (void)br_host_timer(&s->loop->host, &s->sweep, 5, on_stop_sweep);
+    (void)br_host_timer(&s->loop->host, &s->sweep, STOP_SWEEP_MS, on_stop_sweep);
 }
 
 static void server_free(struct br_server *base)
 {
     struct br_net_server *s = server_of(base);
     s->stopping = s->stopped = true;
-    while (!br_list_empty(&s->streams)) {
-        struct br_stream *stream = br_container_of(s->streams.next, struct br_stream, link);
-        br_stream_close(stream, "the server stops");
-        br_loop_flush(s->loop);
-    }
+    while (!br_list_empty(&s->streams))
+        br_stream_end(br_container_of(s->streams.next, struct br_stream, link), "the server stops");
     br_host_timer_stop(&s->loop->host, &s->sweep);
     br_host_defer_cancel(&s->report);
     if (s->listener)
@@ -260,25 +297,61 @@ static double *connections_of(struct br_host *h, const char *name)
     return metric;
 }
 
+static uint64_t or_default(uint64_t value, uint64_t otherwise)
+{
+    return value ? value : otherwise;
+}
+
+static void set_times(struct br_net_server *s)
+{
+    struct br_server_config *c = &s->config;
+    c->handshake_timeout_ms = or_default(c->handshake_timeout_ms, HANDSHAKE_MS);
+    c->request_timeout_ms = or_default(c->request_timeout_ms, REQUEST_MS);
+    c->linger_timeout_ms = or_default(c->linger_timeout_ms, LINGER_MS);
+    c->stop_timeout_ms = or_default(c->stop_timeout_ms, STOP_MS);
+    const uint64_t times[] = {c->handshake_timeout_ms, c->request_timeout_ms, c->linger_timeout_ms,
+                              or_default(c->idle_timeout_ms, UINT64_MAX),
+                              or_default(c->max_age_ms, UINT64_MAX)};
+    /* Often enough to be late by a quarter at the most. */
+    s->sweep_ms = SWEEP_MS;
+    for (size_t i = 0; i < BR_COUNT(times); i++)
+        s->sweep_ms = times[i] / 4 < s->sweep_ms ? times[i] / 4 : s->sweep_ms;
+    if (s->sweep_ms < SWEEP_MIN_MS)
+        s->sweep_ms = SWEEP_MIN_MS;
+}
+
+static int open_listener(struct br_net_server *s, struct br_err *err)
+{
+    const char *name = s->config.name;
+    unsigned worker = s->loop->host.worker;
+    if (worker >= BR_WORKERS_MAX)
+        return br_err_set(err, BR_EINVAL, "at most %d workers can share a listener", BR_WORKERS_MAX);
+    if (worker == 0)
+        return br_listener_open(s->loop, &s->config, &s->listener, err);
+    s->listener = br_listener_find(s->loop->net, name);
+    return s->listener ? 0 : br_err_set(err, BR_ENOTFOUND, "no listener for %s", name);
+}
+
 int br_net_serve(struct br_host *h, const struct br_server_config *config,
                  struct br_service *service, struct br_server **ret, struct br_err *err)
 {
-    struct br_loop *loop = br_loop_of(h);
     struct br_net_server *s = br_calloc(1, sizeof *s);
     if (!s)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     s->base.ops = &server_ops;
-    s->loop = loop;
+    s->loop = br_loop_of(h);
     s->config = *config;
     s->service = service;
     s->connections = connections_of(h, config->name);
     br_list_init(&s->streams);
+    set_times(s);
     int rc = make_tls(s, err);
-    if (!rc && h->worker == 0)
-        rc = br_listener_open(loop, config, &s->listener, err);
-    else if (!rc && !(s->listener = br_listener_find(loop->net, config->name)))
-        rc = br_err_set(err, BR_ENOTFOUND, "no listener for %s", config->name);
+    if (!rc && !br_host_timer(h, &s->sweep, s->sweep_ms, on_sweep))
+        rc = br_err_set(err, BR_ENOMEM, "out of memory");
+    if (!rc)
+        rc = open_listener(s, err);
     if (rc) {
+        br_host_timer_stop(h, &s->sweep);
         br_tls_context_free(s->tls);
         br_free(s);
         return rc;
@@ -286,7 +359,6 @@ int br_net_serve(struct br_host *h, const struct br_server_config *config,
     s->listener->targets[h->worker] = s;
     if (s->listener->n_targets <= h->worker)
         s->listener->n_targets = h->worker + 1;
-    (void)br_host_timer(h, &s->sweep, SWEEP_MS, on_sweep);
     *ret = &s->base;
     return 0;
 }

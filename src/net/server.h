@@ -22,9 +22,14 @@ struct br_server_config {
     const char *transport;   /* NULL or "tcp", "unix" (then endpoint is a path) */
     const struct br_tls_config *tls; /* NULL: plaintext; borrowed for the server's life */
     struct br_conn_limits limits;
-    uint64_t idle_timeout_ms;    /* 0: none */
-    uint64_t request_timeout_ms; /* without progress in a begun request; 0: 30 s */
-    uint64_t max_age_ms;         /* 0: none */
+    uint64_t idle_timeout_ms;      /* 0: none */
+    uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s */
+    uint64_t request_timeout_ms;   /* a begun request, or a reply that nobody reads, without progress
+                                      (wire/conn.h); the head of an HTTP/1.1 request as a whole; 0: 30 s */
+    uint64_t linger_timeout_ms;    /* for the client to close after our last words; 0: 2 s */
+    uint64_t stop_timeout_ms;      /* once stopping, for requests to come in and replies to be read;
+                                      0: 5 s. What is in the pipeline by then is waited for. */
+    uint64_t max_age_ms;           /* 0: none */
     const struct br_log *log;
 };
 
@@ -40,13 +45,14 @@ struct br_server {
 };
 
 /* Stops listening, lets requests under way finish, closes connections as they become idle, then calls
- * `on_stopped` once (later, also when there is none). */
+ * `on_stopped` once (later, also when there is none). Once. */
 static inline void br_server_stop(struct br_server *s, void (*on_stopped)(void *arg), void *arg)
 {
     s->ops->stop(s, on_stopped, arg);
 }
 
-/* Closes what is left and frees the server. Accepts NULL. */
+/* Closes what is left and frees the server; services hear `gone`. Not from a callback of one of its
+ * requests. Accepts NULL. */
 static inline void br_server_free(struct br_server *s)
 {
     if (s)

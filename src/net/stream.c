@@ -11,6 +11,7 @@
 #define IOV_PER_SEND 1024
 #define READS_PER_EVENT 4
 #define RESUME_MS 20
+#define GRANTS_PER_TICK 4
 
 static void on_poll(uv_poll_t *p, int status, int events);
 
@@ -22,7 +23,7 @@ static void on_wake(struct br_conn *c, void *owner)
 
 void br_stream_wake(struct br_stream *s)
 {
-    if (br_list_empty(&s->dirty))
+    if (br_list_empty(&s->dirty) && !s->freed)
         br_list_append(&s->loop->dirty, &s->dirty);
 }
 
@@ -34,13 +35,19 @@ void br_stream_set_conn(struct br_stream *s, struct br_conn *conn)
     br_stream_wake(s);
 }
 
+static bool may_read(const struct br_stream *s)
+{
+    return !s->connecting && !s->eof && br_list_empty(&s->pause) &&
+           !(s->conn && s->conn->paused && !s->shut) && !(s->server && s->out.len > BR_OUT_MAX);
+}
+
 /* Tells the poller what to wait for, when it changed. */
 static void watch(struct br_stream *s)
 {
     int events = 0;
-    if (s->connecting || s->want_write)
+    if (s->connecting || s->full)
         events |= UV_WRITABLE;
-    if (!s->connecting && br_list_empty(&s->pause) && !(s->conn && s->conn->paused))
+    if (may_read(s))
         events |= UV_READABLE;
     if (events == s->polled)
         return;
@@ -67,7 +74,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     s->server = server;
     s->connecting = connecting;
     s->poll.data = s;
-    s->opened_ms = s->read_ms = s->wrote_ms = uv_now(&loop->uv);
+    s->opened_ms = s->read_ms = uv_now(&loop->uv);
     br_list_init(&s->link);
     br_list_init(&s->dirty);
     br_list_init(&s->pause);
@@ -75,12 +82,17 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     return s;
 }
 
+/* The first reason is the one that is told. */
+static void note_why(struct br_stream *s, const char *why)
+{
+    if (!s->why[0])
+        (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+}
+
 void br_stream_close(struct br_stream *s, const char *why)
 {
-    if (!s->closing) {
-        s->closing = true;
-        (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
-    }
+    s->closing = true;
+    note_why(s, why);
     br_stream_wake(s);
 }
 
@@ -127,13 +139,30 @@ static int feed(void *arg, const uint8_t *data, size_t len)
     return s->conn->ops->input(s->conn, data, len, uv_now(&s->loop->uv));
 }
 
-/* The protocol gave up: what it still has to say goes out, then the connection ends. */
-static void wind_down(struct br_stream *s, int rc)
+/* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say and
+ * lets the peer read that. */
+static void wind_down(struct br_stream *s, const char *why)
 {
-    if (rc == BR_ECLOSED)
-        br_stream_close(s, "the peer closed the connection");
-    else
-        br_stream_close(s, br_strerror(rc));
+    if (!s->server) {
+        br_stream_close(s, why);
+        return;
+    }
+    note_why(s, why);
+    s->ending = true;
+}
+
+/* The peer sent its last byte: an HTTP/1.1 client may still wait for its answers. */
+static void on_eof(struct br_stream *s, bool cut_off)
+{
+    s->eof = true;
+    if (s->conn && !s->shut && !s->ending && !cut_off) {
+        s->conn->ops->eof(s->conn);
+        if (s->server && !s->conn->ops->finished(s->conn)) {
+            br_stream_wake(s);
+            return;
+        }
+    }
+    br_stream_close(s, "the peer closed the connection");
 }
 
 static bool over_mark(const struct br_loop *loop)
@@ -142,67 +171,93 @@ static bool over_mark(const struct br_loop *loop)
     return loop->mark && live > stalled && live - stalled > loop->mark;
 }
 
+static struct br_stream *unpause(struct br_loop *loop)
+{
+    struct br_stream *s = br_container_of(loop->paused.next, struct br_stream, pause);
+    br_list_remove(&s->pause);
+    return s;
+}
+
+/* Above the mark connections wait, but not for ever: what frees memory may be the rest of a message
+ * that is half here. They take turns, a few a tick. */
 static void on_resume(struct br_timer *t)
 {
     struct br_loop *loop = br_container_of(t, struct br_loop, resume);
-    while (!br_list_empty(&loop->paused)) {
-        struct br_stream *s = br_container_of(loop->paused.next, struct br_stream, pause);
-        br_list_remove(&s->pause);
+    for (int i = 0; i < GRANTS_PER_TICK && !br_list_empty(&loop->paused); i++) {
+        struct br_stream *s = unpause(loop);
         s->granted = true;
         watch(s);
     }
+    if (!br_list_empty(&loop->paused))
+        (void)br_host_timer(&loop->host, &loop->resume, RESUME_MS, on_resume);
 }
 
 void br_loop_resume(struct br_loop *loop)
 {
-    if (!br_list_empty(&loop->paused) && !over_mark(loop))
-        on_resume(&loop->resume);
+    while (!br_list_empty(&loop->paused) && !over_mark(loop))
+        watch(unpause(loop));
+}
+
+static bool hold_back(struct br_stream *s)
+{
+    struct br_loop *loop = s->loop;
+    if (!s->server || s->granted || s->shut || !over_mark(loop))
+        return false;
+    br_list_append(&loop->paused, &s->pause);
+    if (!loop->resume.slot)
+        (void)br_host_timer(&loop->host, &loop->resume, RESUME_MS, on_resume);
+    return true;
+}
+
+static void take(struct br_stream *s, const uint8_t *data, size_t len)
+{
+    struct br_err err = {0};
+    int rc = s->tls ? br_tls_input(s->tls, data, len, feed, s, &err) : feed(s, data, len);
+    if (rc == BR_ECLOSED && s->tls)
+        on_eof(s, false);
+    else if (rc)
+        wind_down(s, err.text[0] ? err.text : br_strerror(rc));
+    br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
+    if (!s->closing)
+        s->events->on_progress(s);
+}
+
+/* False when there is nothing more to read for now. */
+static bool read_once(struct br_stream *s)
+{
+    struct br_loop *loop = s->loop;
+    if (s->closing || !may_read(s) || hold_back(s))
+        return false;
+    s->granted = false;
+    ssize_t n = recv(s->fd, loop->read_buffer, BR_READ_SIZE, 0);
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            br_stream_close(s, strerror(errno));
+        return false;
+    }
+    if (n == 0) {
+        on_eof(s, s->tls != NULL); /* TLS says goodbye before, or it is a truncation */
+        return false;
+    }
+    s->read_ms = uv_now(&loop->uv);
+    if (!s->shut && !s->ending)
+        take(s, loop->read_buffer, (size_t)n);
+    return (size_t)n == BR_READ_SIZE;
 }
 
 static void read_some(struct br_stream *s)
 {
-    struct br_loop *loop = s->loop;
-    for (int i = 0; i < READS_PER_EVENT && !s->closing; i++) {
-        /* Above the mark this connection waits; but not for ever, because what frees memory may be
-         * the rest of a message that is half here. */
-        if (s->server && !s->granted && over_mark(loop)) {
-            br_list_append(&loop->paused, &s->pause);
-            if (!loop->resume.slot)
-                (void)br_host_timer(&loop->host, &loop->resume, RESUME_MS, on_resume);
-            return;
-        }
-        s->granted = false;
-        if (s->conn && s->conn->paused)
-            return;
-        ssize_t n = recv(s->fd, loop->read_buffer, BR_READ_SIZE, 0);
-        if (n < 0) {
-            if (errno != EAGAIN && errno != EINTR)
-                br_stream_close(s, strerror(errno));
-            return;
-        }
-        if (n == 0) {
-            if (s->conn && !s->shut)
-                s->conn->ops->eof(s->conn);
-            br_stream_close(s, "the peer closed the connection");
-            return;
-        }
-        s->read_ms = uv_now(&loop->uv);
-        if (s->shut)
-            continue; /* lingering: read and forget */
-        struct br_err err = {0};
-        int rc = s->tls ? br_tls_input(s->tls, loop->read_buffer, (size_t)n, feed, s, &err)
-                        : feed(s, loop->read_buffer, (size_t)n);
-        if (rc) {
-            if (err.text[0])
-                br_stream_close(s, err.text);
-            wind_down(s, rc);
-        }
-        br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
-        if (!s->closing)
-            s->events->on_progress(s);
-        if ((size_t)n < BR_READ_SIZE)
-            return;
-    }
+    for (int i = 0; i < READS_PER_EVENT && read_once(s); i++)
+        ;
+}
+
+/* The socket broke. What the peer had said before is still heard, above all a server's answer to a
+ * request that it did not read to the end. */
+static void on_broken(struct br_stream *s, int error)
+{
+    while (!s->server && !s->connecting && read_once(s))
+        ;
+    br_stream_close(s, error ? strerror(error) : "the connection broke");
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
@@ -242,46 +297,77 @@ static int send_once(struct br_stream *s)
     ssize_t sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL);
     if (sent < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    s->wrote_ms = uv_now(&s->loop->uv);
+    br_progress_add(&s->writing, (size_t)sent, uv_now(&s->loop->uv));
     br_rope_drop(&s->out, (size_t)sent);
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-static void flush(struct br_stream *s)
+/* Sends until all went out or the socket is full; pulls only what it has room for. */
+static void send_all(struct br_stream *s)
 {
-    s->want_write = false;
-    while (!s->connecting) {
-        if (s->out.len < BR_WRITE_SIZE && pull(s)) {
+    while (!s->connecting && !s->full) {
+        if (s->out.len < BR_WRITE_SIZE / 4 && pull(s)) {
             br_stream_close(s, "no memory, or the protocol is broken");
-            break;
+            return;
         }
         if (s->out.len == 0)
-            break;
+            return;
         int rc = send_once(s);
         if (rc < 0) {
+            int error = errno;
             br_rope_release(&s->out);
-            br_stream_close(s, strerror(errno));
-            break;
+            on_broken(s, error);
+            return;
         }
         if (rc == 0) {
-            s->want_write = true;
-            break;
+            s->full = true;
+            br_progress_start(&s->writing, uv_now(&s->loop->uv));
         }
     }
-    if (!s->closing && !s->connecting && s->conn && s->out.len == 0 &&
-        s->conn->ops->finished(s->conn)) {
-        if (s->tls) {
-            br_tls_close(s->tls);
-            if (br_tls_output(s->tls, s->loop->host.pool, &s->out) == 0 && s->out.len)
-                (void)send_once(s);
-        }
-        /* The peer reads our last words before it learns that we do not listen: half-close, and let
-         * the server's sweep end it. */
-        if (s->server && !s->shut && shutdown(s->fd, SHUT_WR) == 0)
-            s->shut = true;
-        else if (!s->server)
-            br_stream_close(s, "done");
+}
+
+/* All is said. A server closes its half and gives the peer time to read the last words: closing
+ * with unread input would reset the connection and take them away. Its sweep ends it. */
+static void half_close(struct br_stream *s)
+{
+    if (s->server && !s->eof && shutdown(s->fd, SHUT_WR) == 0) {
+        s->shut = true;
+        s->shut_ms = uv_now(&s->loop->uv);
+    } else {
+        br_stream_close(s, s->why[0] ? s->why : "done");
     }
+}
+
+static bool all_said(const struct br_stream *s)
+{
+    if (s->closing || s->connecting || s->shut)
+        return false;
+    if (!s->ending && !(s->conn && s->conn->ops->finished(s->conn)))
+        return false;
+    return s->out.len == 0 || !s->server; /* a client that is done owes nothing */
+}
+
+static void flush(struct br_stream *s)
+{
+    send_all(s);
+    if (!all_said(s))
+        return;
+    if (s->tls && !s->goodbye) {
+        s->goodbye = true;
+        br_tls_close(s->tls);
+        send_all(s);
+        if (s->server && s->out.len)
+            return;
+    }
+    if (!s->closing)
+        half_close(s);
+}
+
+void br_stream_end(struct br_stream *s, const char *why)
+{
+    br_stream_close(s, why);
+    flush(s);
+    destroy(s);
 }
 
 void br_loop_flush(struct br_loop *loop)
@@ -301,32 +387,44 @@ void br_loop_flush(struct br_loop *loop)
     }
 }
 
+static int socket_error(const struct br_stream *s)
+{
+    int error = 0;
+    socklen_t len = sizeof error;
+    return getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) ? errno : error;
+}
+
+static void on_connected(struct br_stream *s, int status)
+{
+    int error = socket_error(s);
+    if (error || status < 0) {
+        br_stream_close(s, error ? strerror(error) : uv_strerror(status));
+        return;
+    }
+    s->connecting = false;
+    s->events->on_progress(s);
+    br_stream_wake(s);
+}
+
 static void on_poll(uv_poll_t *p, int status, int events)
 {
     struct br_stream *s = p->data;
-    if (s->freed)
+    if (s->freed || s->closing)
         return;
     if (s->connecting) {
-        int error = 0;
-        socklen_t len = sizeof error;
-        getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len);
-        if (error || status < 0) {
-            br_stream_close(s, error ? strerror(error) : uv_strerror(status));
-            return;
-        }
-        s->connecting = false;
-        s->events->on_progress(s);
-        br_stream_wake(s);
+        on_connected(s, status);
         return;
     }
-    if (status < 0) {
-        br_stream_close(s, uv_strerror(status));
+    if (status < 0) { /* libuv has stopped polling it */
+        on_broken(s, socket_error(s));
         return;
     }
     if (events & UV_READABLE)
         read_some(s);
-    if (events & UV_WRITABLE)
+    if (events & UV_WRITABLE) {
+        s->full = false;
         br_stream_wake(s);
+    }
     if (!s->closing)
         watch(s);
 }

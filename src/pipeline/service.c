@@ -21,7 +21,7 @@ struct worker {
     struct br_loop *loop;
     struct br_graph *graph;
     pthread_t thread;
-    bool threaded, drained, stopping;
+    bool threaded, drained;
     struct br_message drain, drained_message, stop;
 };
 
@@ -34,7 +34,7 @@ struct app {
     struct worker *workers;
     unsigned n_workers, n_drained;
     struct br_timer deadline;
-    bool stopping, late;
+    bool stopping, late, stopped;
 };
 
 static const struct br_log log_service = {"service"};
@@ -86,8 +86,7 @@ static void part_there(struct br_message *m, struct br_loop *loop)
         p->metrics = NULL;
     }
     m->run = part_back;
-    while (!br_loop_post(p->home, m))
-        usleep(1000); /* the first worker's mailbox is full: it empties it every turn */
+    br_loop_command(p->home, m);
 }
 
 static void snapshot(void *arg, void (*done)(struct br_metrics *, void *), void *done_arg)
@@ -125,33 +124,29 @@ static void on_stop_message(struct br_message *m, struct br_loop *loop)
     br_loop_stop(loop);
 }
 
-static void post(struct br_loop *loop, struct br_message *m,
-                 void (*run)(struct br_message *, struct br_loop *))
+static void command(struct br_loop *loop, struct br_message *m,
+                    void (*run)(struct br_message *, struct br_loop *))
 {
     m->run = run;
-    while (!br_loop_post(loop, m))
-        usleep(1000);
+    br_loop_command(loop, m);
 }
 
-/* Once: a message that is still in a mailbox must not be posted again. */
-static void stop_worker(struct worker *w)
-{
-    if (!w->stopping)
-        post(w->loop, &w->stop, on_stop_message);
-    w->stopping = true;
-}
-
+/* Once: a message that is on its way must not be posted again. */
 static void stop_all(struct app *app)
 {
+    if (app->stopped)
+        return;
+    app->stopped = true;
     for (unsigned i = 0; i < app->n_workers; i++)
-        stop_worker(&app->workers[i]);
+        if (app->workers[i].loop)
+            command(app->workers[i].loop, &app->workers[i].stop, on_stop_message);
 }
 
 static void on_drained_message(struct br_message *m, struct br_loop *loop)
 {
     struct worker *w = br_container_of(m, struct worker, drained_message);
     (void)loop;
-    if (++w->app->n_drained == w->app->n_workers && !w->app->late)
+    if (++w->app->n_drained == w->app->n_workers)
         stop_all(w->app);
 }
 
@@ -159,7 +154,7 @@ static void on_drained(void *arg)
 {
     struct worker *w = arg;
     w->drained = true;
-    post(w->app->workers[0].loop, &w->drained_message, on_drained_message);
+    command(w->app->workers[0].loop, &w->drained_message, on_drained_message);
 }
 
 static void on_drain_message(struct br_message *m, struct br_loop *loop)
@@ -196,7 +191,7 @@ static void on_signal(int number, void *arg)
     br_info(&log_service, "%s: draining", number == SIGTERM ? "SIGTERM" : "SIGINT");
     (void)br_host_timer(host, &app->deadline, app->options->shutdown_timeout_ms, on_deadline);
     for (unsigned i = 0; i < app->n_workers; i++)
-        post(app->workers[i].loop, &app->workers[i].drain, on_drain_message);
+        command(app->workers[i].loop, &app->workers[i].drain, on_drain_message);
 }
 
 /* The last line: what became of everything that came in. */
@@ -261,15 +256,16 @@ static int start_threads(struct app *app, struct br_err *err)
     return rc;
 }
 
+/* After it, what the workers still had to say to each other is said: messages own sockets and memory,
+ * and are for things that are about to go. */
 static void join_threads(struct app *app)
 {
-    for (unsigned i = 1; i < app->n_workers; i++) {
-        struct worker *w = &app->workers[i];
-        if (!w->threaded)
-            continue;
-        stop_worker(w);
-        pthread_join(w->thread, NULL);
-    }
+    for (unsigned i = 1; i < app->n_workers; i++)
+        if (app->workers[i].threaded)
+            pthread_join(app->workers[i].thread, NULL);
+    for (unsigned i = app->n_workers; i-- > 0;)
+        if (app->workers[i].loop)
+            br_loop_read_mail(app->workers[i].loop);
 }
 
 static void free_all(struct app *app, bool ran)
@@ -321,8 +317,9 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
         br_loop_run(app.workers[0].loop);
     }
-    if (app.workers)
-        join_threads(&app);
+    if (rc)
+        stop_all(&app);
+    join_threads(&app);
     free_all(&app, !rc);
     return rc;
 }

@@ -16,10 +16,31 @@
 struct br_conn;
 struct br_exchange;
 
+/* How long a peer has owed us something: a request that came in part, or reading a reply. A byte now
+ * and then is no progress; BR_PROGRESS_BYTES of them are. */
+struct br_progress {
+    uint64_t since_ms;
+    size_t bytes;
+};
+
+#define BR_PROGRESS_BYTES 4096
+
+static inline void br_progress_start(struct br_progress *p, uint64_t now_ms)
+{
+    *p = (struct br_progress){.since_ms = now_ms};
+}
+
+static inline void br_progress_add(struct br_progress *p, size_t bytes, uint64_t now_ms)
+{
+    p->bytes += bytes;
+    if (p->bytes >= BR_PROGRESS_BYTES)
+        br_progress_start(p, now_ms);
+}
+
 struct br_conn_ops {
     /* Takes bytes. Returns 0, or a negative code: send what output still gives, then close. */
     int (*input)(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms);
-    /* The peer sent its last byte. */
+    /* The peer sent its last byte. A server may still have an answer to give: see finished. */
     void (*eof)(struct br_conn *c);
     /* Appends what can be sent, up to about `max` bytes. Returns 0 or BR_ENOMEM. */
     int (*output)(struct br_conn *c, struct br_rope *out, size_t max);
@@ -27,8 +48,9 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *c);
     /* True when neither a request nor a reply is under way. */
     bool (*idle)(const struct br_conn *c);
-    /* Servers: true when a request has begun and its rest is awaited from the client. */
-    bool (*waits)(const struct br_conn *c);
+    /* Servers: since when, in the clock of input, the client has made no progress with what it owes:
+     * the rest of a request, or room for a reply. UINT64_MAX when it owes nothing. */
+    uint64_t (*owes_since)(struct br_conn *c, uint64_t now_ms);
     /* Take no new requests; finish those under way. */
     void (*shutdown)(struct br_conn *c);
     /* The connection is gone (or its owner gives it up). Frees `c`. */
@@ -79,6 +101,7 @@ struct br_exchange {
     size_t n_headers;
     struct br_rope body;            /* gRPC: the message without its 5-byte prefix */
     bool grpc;
+    bool secure;                    /* the connection is TLS: the scheme to say */
     uint64_t timeout_ms;            /* gRPC: sent as grpc-timeout; 0: none */
     size_t max_response;            /* 0: 4 MiB */
     void (*on_done)(struct br_exchange *x);

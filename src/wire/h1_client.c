@@ -56,12 +56,18 @@ static int64_t retry_after(const char *value)
         long s = strtol(value, &end, 10);
         return *end == '\0' && s < 1000000000 ? s : -1;
     }
-    struct tm tm = {0};
-    end = strptime(value, "%a, %d %b %Y %H:%M:%S GMT", &tm);
-    if (!end || *end)
-        return -1;
-    int64_t left = (int64_t)timegm(&tm) - (int64_t)time(NULL);
-    return left > 0 ? left : 0;
+    /* RFC 9110 section 5.6.7: IMF-fixdate, and the two that are obsolete but have to be read. */
+    static const char *const dates[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
+                                        "%a %b %d %H:%M:%S %Y"};
+    for (size_t i = 0; i < sizeof dates / sizeof dates[0]; i++) {
+        struct tm tm = {0};
+        end = strptime(value, dates[i], &tm);
+        if (!end || *end)
+            continue;
+        int64_t left = (int64_t)timegm(&tm) - (int64_t)time(NULL);
+        return left > 0 ? left : 0;
+    }
+    return -1;
 }
 
 static void on_head(struct client *cl)
@@ -77,13 +83,13 @@ static void on_head(struct client *cl)
         cl->broken = true;
 }
 
-static bool on_body(struct client *cl, const uint8_t *data, size_t len)
+static int on_body(struct client *cl, const uint8_t *data, size_t len)
 {
     struct br_exchange *x = cl->x;
     size_t max = x->max_response ? x->max_response : RESPONSE_MAX;
     if (!x->response)
         x->response = br_buf_new(cl->pool, len);
-    return x->response && br_buf_append(&x->response, data, len, max) == 0;
+    return x->response ? br_buf_append(&x->response, data, len, max) : BR_ENOMEM;
 }
 
 static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
@@ -91,6 +97,7 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     struct client *cl = client_of(c);
     const uint8_t *body;
     size_t body_len;
+    int rc;
     (void)now_ms;
     for (;;) {
         if (!cl->x)
@@ -100,9 +107,11 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
             on_head(cl);
             break;
         case BR_HTTP1_BODY:
-            if (!on_body(cl, body, body_len)) {
-                fail(cl, BR_ETOOBIG, "the response is larger than 4 MiB");
-                return BR_EPROTO;
+            rc = on_body(cl, body, body_len);
+            if (rc) {
+                fail(cl, rc, rc == BR_EFULL ? "the response is too large"
+                                            : "the response is too much for the memory there is");
+                return rc;
             }
             break;
         case BR_HTTP1_DONE:
@@ -132,12 +141,19 @@ static void on_eof(struct br_conn *c)
         fail(cl, BR_ECLOSED, "the peer closed the connection");
 }
 
+/* Slice by slice, so that what is not out yet can be told when the answer comes first. */
 static int output(struct br_conn *c, struct br_rope *out, size_t max)
 {
     struct client *cl = client_of(c);
-    (void)max;
-    int rc = br_rope_cat(out, &cl->out);
-    br_rope_release(&cl->out);
+    size_t moved = 0;
+    int rc = 0;
+    for (uint32_t i = 0; i < cl->out.n && out->len < max && !rc; i++) {
+        const struct br_slice *s = &cl->out.v[i];
+        size_t n = s->len < max - out->len ? s->len : max - out->len;
+        rc = br_rope_add(out, s->buf, s->data, n);
+        moved += n;
+    }
+    br_rope_drop(&cl->out, moved);
     return rc;
 }
 

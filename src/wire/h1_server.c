@@ -10,8 +10,8 @@
 #include "wire/conn.h"
 #include "wire/http1.h"
 
-#define BODY_FIRST_MAX (1u << 20)
 #define AHEAD_MAX (1u << 20)
+#define OUT_MAX (64u << 10) /* answers that wait for the socket, above which no request is begun */
 
 struct server {
     struct br_conn conn;
@@ -22,13 +22,19 @@ struct server {
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
     char *path; /* copy of the target, cut at '?' */
     char peer[64];
-    bool active;    /* a request was begun and its reply is not complete */
-    bool body_done; /* the service got the body */
+    bool active;      /* a request was begun and not replied to */
+    bool has_body;    /* a body follows its head */
+    bool complete;    /* all of it was read */
+    bool handed_over; /* the service got the body, or heard why there is none */
     bool keep_alive;
     bool head_only;
     bool mid_message; /* a part of a request is here, the rest is not */
-    bool closing;   /* send what is there, then close */
+    bool closing;     /* send what is there, then close */
+    bool eof;         /* nothing more will come */
+    struct br_progress coming; /* while mid_message */
+    uint64_t now_ms;
     struct br_buf *ahead; /* bytes that came before they could be used */
+    uint32_t ahead_at;    /* so many of them are used */
     struct br_rope out;
 };
 
@@ -73,7 +79,8 @@ static void put_response(struct server *srv, const struct br_response *response)
     else if (response->body)
         len = response->body->len;
     put_head(srv, response, len);
-    if (len == 0 || srv->head_only)
+    /* A body without its head would be taken for another answer. */
+    if (len == 0 || srv->head_only || response->status == 204 || srv->closing)
         return;
     if (response->text)
         put(srv, response->text, len);
@@ -81,18 +88,25 @@ static void put_response(struct server *srv, const struct br_response *response)
         srv->closing = true;
 }
 
+/* After the peer's last byte, what is under way is answered if it is all here. */
+static void settle(struct server *srv)
+{
+    if (srv->eof && !srv->ahead && !(srv->active && srv->complete))
+        srv->closing = true;
+}
+
 static void reply(struct br_request *request, const struct br_response *response)
 {
     struct server *srv = br_container_of(request, struct server, request);
     /* A body that is still coming would be read as the next request. */
-    if (!srv->body_done || response->close)
+    if ((srv->has_body && !srv->complete) || response->close || (srv->eof && !srv->ahead))
         srv->keep_alive = false;
     put_response(srv, response);
     if (!srv->keep_alive)
         srv->closing = true;
     request->body = br_buf_unref(request->body);
     srv->active = false;
-    srv->conn.paused = false;
+    settle(srv);
     br_conn_wake(&srv->conn);
 }
 
@@ -124,41 +138,36 @@ static void begin(struct server *srv)
     }
     memcpy(r->peer, srv->peer, sizeof r->peer);
     srv->active = true;
-    srv->body_done = false;
+    srv->has_body = p->chunked || p->content_length > 0;
+    srv->complete = false;
+    srv->handed_over = false;
     srv->keep_alive = p->keep_alive;
     srv->head_only = strcmp(p->method, "HEAD") == 0;
     srv->service->begin(srv->service, r);
     if (!r->replied && r->content_length > 0 && (uint64_t)r->content_length > r->max_body)
-        r->body_error = BR_BODY_TOO_BIG;
+        br_request_body_fail(r, BR_BODY_TOO_BIG);
     else if (!r->replied && p->expect_continue)
         put(srv, "HTTP/1.1 100 Continue\r\n\r\n", 25);
 }
 
-static void body_done(struct server *srv)
+/* Hands the request over, once: whole, or as soon as it is known to be broken. */
+static void hand_over(struct server *srv)
 {
-    if (srv->request.replied)
+    if (srv->request.replied || srv->handed_over)
         return;
-    if (srv->request.body_error)
-        srv->request.body = br_buf_unref(srv->request.body);
-    else
-        srv->body_done = true;
+    srv->handed_over = true;
     srv->service->body(srv->service, &srv->request);
 }
 
 static void body_add(struct server *srv, const uint8_t *data, size_t len)
 {
     struct br_request *r = &srv->request;
-    if (r->replied || r->body_error)
+    br_progress_add(&srv->coming, len, srv->now_ms);
+    if (r->replied)
         return;
-    if (!r->body) {
-        size_t hint = r->content_length > 0 ? (size_t)r->content_length : 4096;
-        if (hint > BODY_FIRST_MAX)
-            hint = BODY_FIRST_MAX;
-        r->body = br_buf_new(r->pool, hint > len ? hint : len);
-    }
-    int rc = r->body ? br_buf_append(&r->body, data, len, r->max_body) : BR_ENOMEM;
-    if (rc)
-        r->body_error = rc == BR_EFULL ? BR_BODY_TOO_BIG : BR_BODY_NO_MEMORY;
+    br_request_body_add(r, data, len, r->content_length > 0 ? (size_t)r->content_length : 0);
+    if (r->body_error)
+        hand_over(srv);
 }
 
 static void refuse(struct server *srv)
@@ -176,28 +185,38 @@ static void refuse(struct server *srv)
     srv->closing = true;
 }
 
-/* Reads on until the input is used up, a reply has to come first, or the connection ends. */
+/* True when another message may begin now. */
+static bool start_message(struct server *srv, size_t len)
+{
+    if (len == 0 || srv->out.len >= OUT_MAX)
+        return false;
+    srv->mid_message = true;
+    br_progress_start(&srv->coming, srv->now_ms);
+    return true;
+}
+
+/* Reads on until the input is used up, answers have to go out first, or the connection ends. */
 static void advance(struct server *srv, const uint8_t **data, size_t *len)
 {
     const uint8_t *body;
     size_t body_len;
-    while (!srv->closing && !(srv->active && srv->body_done)) {
-        if (*len > 0)
-            srv->mid_message = true;
+    while (!srv->closing && !(srv->active && srv->complete)) {
+        if (!srv->mid_message && !start_message(srv, *len))
+            return;
         switch (br_http1_next(&srv->parser, data, len, &body, &body_len)) {
         case BR_HTTP1_HEAD:
             begin(srv);
+            br_progress_start(&srv->coming, srv->now_ms);
             if (srv->request.body_error)
-                body_done(srv);
+                hand_over(srv);
             break;
         case BR_HTTP1_BODY:
             body_add(srv, body, body_len);
-            if (srv->request.body_error)
-                body_done(srv);
             break;
         case BR_HTTP1_DONE:
             srv->mid_message = false;
-            body_done(srv);
+            srv->complete = true;
+            hand_over(srv);
             break;
         case BR_HTTP1_ERROR:
             refuse(srv);
@@ -209,50 +228,53 @@ static void advance(struct server *srv, const uint8_t **data, size_t *len)
     }
 }
 
+static bool keep_ahead(struct server *srv, const uint8_t *data, size_t len)
+{
+    srv->ahead = br_buf_new(srv->pool, len);
+    srv->ahead_at = 0;
+    if (!srv->ahead || br_buf_append(&srv->ahead, data, len, len))
+        return false;
+    srv->conn.paused = true;
+    return true;
+}
+
+static void drop_ahead(struct server *srv)
+{
+    srv->ahead = br_buf_unref(srv->ahead);
+    srv->conn.paused = false;
+}
+
 static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
 {
     struct server *srv = server_of(c);
-    (void)now_ms;
-    if (srv->ahead) {
-        if (br_buf_append(&srv->ahead, data, len, AHEAD_MAX))
-            return BR_EFULL;
-        return 0;
-    }
+    srv->now_ms = now_ms;
+    if (srv->ahead)
+        return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
     advance(srv, &data, &len);
-    if (len > 0 && !srv->closing) {
-        srv->ahead = br_buf_new(srv->pool, len);
-        if (!srv->ahead || br_buf_append(&srv->ahead, data, len, len))
-            return BR_ENOMEM;
-        c->paused = true;
-    }
+    if (len > 0 && !srv->closing && !keep_ahead(srv, data, len))
+        return BR_ENOMEM;
     return 0;
 }
 
 static void on_eof(struct br_conn *c)
 {
     struct server *srv = server_of(c);
-    if (!srv->active)
-        srv->closing = true;
-    srv->keep_alive = false;
+    srv->eof = true;
+    settle(srv);
 }
 
-/* After a reply: what came ahead of its turn. */
+/* What came ahead of its turn, as far as it goes now. */
 static void take_ahead(struct server *srv)
 {
-    while (srv->ahead && !srv->active && !srv->closing) {
-        struct br_buf *ahead = srv->ahead;
-        srv->ahead = NULL;
-        const uint8_t *data = ahead->data;
-        size_t len = ahead->len;
-        advance(srv, &data, &len);
-        if (len > 0 && !srv->closing) {
-            srv->ahead = br_buf_new(srv->pool, len);
-            if (!srv->ahead || br_buf_append(&srv->ahead, data, len, len))
-                srv->closing = true;
-            srv->conn.paused = true;
-        }
-        br_buf_unref(ahead);
-    }
+    if (!srv->ahead || (srv->active && srv->complete) || srv->out.len >= OUT_MAX)
+        return;
+    const uint8_t *data = srv->ahead->data + srv->ahead_at;
+    size_t len = srv->ahead->len - srv->ahead_at;
+    advance(srv, &data, &len);
+    srv->ahead_at = srv->ahead->len - (uint32_t)len;
+    if (len == 0 || srv->closing)
+        drop_ahead(srv);
+    settle(srv);
 }
 
 static int output(struct br_conn *c, struct br_rope *out, size_t max)
@@ -276,10 +298,12 @@ static bool idle(const struct br_conn *c)
     return !server_of(c)->active;
 }
 
-static bool waits(const struct br_conn *c)
+/* The head has to come as a whole; a body has to go on coming. */
+static uint64_t owes_since(struct br_conn *c, uint64_t now_ms)
 {
-    const struct server *srv = server_of(c);
-    return srv->mid_message && !srv->closing;
+    struct server *srv = server_of(c);
+    srv->now_ms = now_ms;
+    return srv->mid_message && !srv->closing && !srv->conn.paused ? srv->coming.since_ms : UINT64_MAX;
 }
 
 static void shut_down(struct br_conn *c)
@@ -310,7 +334,7 @@ static const struct br_conn_ops server_ops = {
     .output = output,
     .finished = finished,
     .idle = idle,
-    .waits = waits,
+    .owes_since = owes_since,
     .shutdown = shut_down,
     .free = server_free,
 };

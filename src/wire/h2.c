@@ -25,8 +25,8 @@ int br_h2_put(struct br_pool *pool, struct br_buf **scratch, struct br_rope *out
     return br_rope_add(out, buf, at, len);
 }
 
-int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
-               struct br_rope *out, size_t max)
+static int pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
+                struct br_rope *out, size_t max)
 {
     while (out->len < max) {
         const uint8_t *data;
@@ -40,6 +40,14 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
             return rc;
     }
     return 0;
+}
+
+int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
+               struct br_rope *out, size_t max)
+{
+    int rc = pull(session, pool, scratch, out, max);
+    *scratch = br_buf_unref(*scratch); /* an idle connection is not to hold 16 KiB */
+    return rc;
 }
 
 static void *mem_malloc(size_t size, void *user)
@@ -76,6 +84,7 @@ nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *cal
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_max_outbound_ack(option, 100);
     nghttp2_option_set_max_settings(option, 32);
+    nghttp2_option_set_max_continuations(option, 4);
     nghttp2_option_set_peer_max_concurrent_streams(option, server ? 100 : 1000);
     nghttp2_session *session = NULL;
     int rc = server ? nghttp2_session_server_new3(&session, callbacks, user, option, &mem)

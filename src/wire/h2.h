@@ -8,7 +8,7 @@
 #include "base/buf.h"
 
 /* Appends what the session wants to send to `out`, up to about `max` bytes; `*scratch` is a buffer
- * that small frames are gathered in, kept between calls. Returns 0, BR_ENOMEM, or BR_EPROTO when
+ * that small frames are gathered in, NULL before and after. Returns 0, BR_ENOMEM, or BR_EPROTO when
  * the session is broken beyond a GOAWAY. */
 int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **scratch,
                struct br_rope *out, size_t max);

@@ -200,7 +200,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     if (rc) {
         x->error = rc;
         (void)snprintf(x->error_text, sizeof x->error_text, "the response is %s",
-                       rc == BR_EFULL ? "larger than 4 MiB" : "too much for the memory there is");
+                       rc == BR_EFULL ? "too large" : "too much for the memory there is");
         (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
     }
     return 0;
@@ -236,10 +236,20 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
     return 0;
 }
 
+/* The answer is complete while our body is not: nobody will read the rest (RFC 9113 section 8.1). */
+static void stop_sending(nghttp2_session *session, int32_t id)
+{
+    const struct call *call = nghttp2_session_get_stream_user_data(session, id);
+    if (call && call->x && call->sent < total(call))
+        (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
-    (void)session;
     struct client *cl = user;
+    if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
+        (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
+        stop_sending(session, frame->hd.stream_id);
     if (frame->hd.type == NGHTTP2_GOAWAY)
         cl->closing = true;
     if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK))
@@ -330,7 +340,7 @@ static size_t make_headers(const struct br_exchange *x, nghttp2_nv *nv, char tim
 {
     size_t n = 0;
     nv[n++] = NVS(":method", "POST");
-    nv[n++] = NVS(":scheme", "http");
+    nv[n++] = NVS(":scheme", x->secure ? "https" : "http");
     nv[n++] = NVS(":path", x->path);
     nv[n++] = NVS(":authority", x->authority);
     nv[n++] = NVS("content-type", x->content_type);

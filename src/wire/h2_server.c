@@ -2,9 +2,11 @@
 /*
  * HTTP/2, server side (RFC 9113), on nghttp2. Beyond the library: bodies go straight into a buffer of
  * the message's own size; whatever a client can do for free and often (resets that we have to send,
- * empty DATA, PRIORITY, PING, SETTINGS, unknown frames) is counted in a token bucket, at whose end the
- * connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518); header lists are
- * summed (HPACK bombs); ids of streams that were skipped stay closed (section 5.1.1).
+ * empty DATA, PRIORITY, PING, SETTINGS, WINDOW_UPDATE, unknown frames) is counted in a token bucket, at
+ * whose end the connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518); header
+ * lists are summed (HPACK bombs); ids of streams that were skipped stay closed (section 5.1.1).
+ *
+ * nghttp2 says nothing about frames of unknown types, so their headers are looked for in the bytes.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +23,14 @@
 
 #define GLITCH_BURST 200
 #define GLITCH_PER_S 50
-#define BODY_FIRST_MAX (1u << 20) /* bodies over it get memory as their bytes come */
 #define SKIPPED_MAX 64
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
+
+/* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
+#define UPDATES_FIRST 5
+#define UPDATES_PER_STREAM 2
+#define UPDATES_PER_DATA 10
+#define UPDATES_MAX 10000
 
 struct stream {
     struct br_request request; /* first: the service's view */
@@ -32,9 +39,10 @@ struct stream {
     int32_t id;
     bool begun;       /* the service knows it */
     bool ended;       /* the client sent everything */
-    bool discard;     /* replied early: what still comes is thrown away */
+    bool discard;     /* handed over: what still comes is thrown away */
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
+    struct br_progress progress; /* of the request, then of the reply */
     char *head;       /* headers: names and values, terminated */
     size_t head_len, head_cap, head_sum;
     uint8_t prefix[BR_GRPC_PREFIX];
@@ -65,6 +73,10 @@ struct server {
     uint64_t now_ms;
     double tokens;
     uint64_t tokens_at_ms;
+    unsigned updates; /* WINDOW_UPDATEs that are still for free */
+    size_t skip;      /* input bytes before the next frame header */
+    uint8_t head[BR_H2_FRAME_HEADER];
+    unsigned n_head;
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
@@ -88,6 +100,8 @@ static bool afford(struct server *srv)
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
         srv->tokens = GLITCH_BURST;
+    srv->updates = UPDATES_FIRST;
+    srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
     srv->tokens_at_ms = srv->now_ms;
     srv->tokens -= 1;
     if (srv->tokens >= 0)
@@ -112,6 +126,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     memset(s, 0, offsetof(struct stream, headers));
     s->server = srv;
     s->id = frame->hd.stream_id;
+    br_progress_start(&s->progress, srv->now_ms);
     br_list_append(&srv->streams, &s->link);
     srv->n_streams++;
     nghttp2_session_set_stream_user_data(session, s->id, s);
@@ -217,14 +232,6 @@ static void begin(struct stream *s)
 
 /* --- Bodies --------------------------------------------------------------------------------- */
 
-static void body_fail(struct stream *s, enum br_body_error error)
-{
-    if (s->request.body_error)
-        return;
-    s->request.body_error = error;
-    s->request.body = br_buf_unref(s->request.body);
-}
-
 /* Hands the request over, once: whole, or as soon as it is known to be broken. */
 static void body_done(struct stream *s)
 {
@@ -233,21 +240,6 @@ static void body_done(struct stream *s)
         return;
     s->discard = true;
     r->service->body(r->service, r);
-}
-
-static void body_add(struct stream *s, const uint8_t *data, size_t len, size_t hint)
-{
-    struct br_request *r = &s->request;
-    if (!r->body) {
-        r->body = br_buf_new(r->pool, hint > len ? hint : len);
-        if (!r->body) {
-            body_fail(s, BR_BODY_NO_MEMORY);
-            return;
-        }
-    }
-    int rc = br_buf_append(&r->body, data, len, r->max_body);
-    if (rc)
-        body_fail(s, rc == BR_EFULL ? BR_BODY_TOO_BIG : BR_BODY_NO_MEMORY);
 }
 
 static void grpc_add(struct stream *s, const uint8_t *data, size_t len)
@@ -262,16 +254,27 @@ static void grpc_add(struct stream *s, const uint8_t *data, size_t len)
                          (uint32_t)s->prefix[3] << 8 | s->prefix[4];
         r->grpc_compressed = s->prefix[0] == 1;
         if (s->prefix[0] > 1)
-            body_fail(s, BR_BODY_MALFORMED);
+            br_request_body_fail(r, BR_BODY_MALFORMED);
         else if (s->message_len > r->max_body)
-            body_fail(s, BR_BODY_TOO_BIG);
+            br_request_body_fail(r, BR_BODY_TOO_BIG);
     }
     if (len == 0 || r->body_error)
         return;
     if (len > s->message_len - (r->body ? r->body->len : 0))
-        body_fail(s, BR_BODY_MALFORMED);
+        br_request_body_fail(r, BR_BODY_MALFORMED);
     else
-        body_add(s, data, len, s->message_len < BODY_FIRST_MAX ? s->message_len : BODY_FIRST_MAX);
+        br_request_body_add(r, data, len, s->message_len);
+}
+
+/* A body over the limit is refused by what its head says, where that says something. */
+static void http_add(struct stream *s, const uint8_t *data, size_t len)
+{
+    struct br_request *r = &s->request;
+    size_t expected = r->content_length > 0 ? (size_t)r->content_length : 0;
+    if (expected > r->max_body)
+        br_request_body_fail(r, BR_BODY_TOO_BIG);
+    else
+        br_request_body_add(r, data, len, expected);
 }
 
 /* Lets an early answer go. */
@@ -287,26 +290,24 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
                          size_t len, void *user)
 {
     (void)flags;
-    (void)user;
+    struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, id);
     /* Credit is given back as bytes are taken; a receiver above its mark stops reading the socket. */
     (void)nghttp2_session_consume(session, id, len);
-    if (s && s->request.replied) {
+    if (!s)
+        return 0;
+    br_progress_add(&s->progress, len, srv->now_ms);
+    if (s->request.replied) {
         s->thrown_away += len;
         if (s->thrown_away >= EARLY_MAX)
             resume(s);
     }
-    if (!s || s->discard || s->request.replied)
+    if (s->discard || s->request.replied)
         return 0;
-    if (s->request.grpc) {
+    if (s->request.grpc)
         grpc_add(s, data, len);
-    } else {
-        size_t hint = s->request.content_length > 0 ? (size_t)s->request.content_length : 4096;
-        if (hint > s->request.max_body)
-            body_fail(s, BR_BODY_TOO_BIG);
-        else
-            body_add(s, data, len, hint < BODY_FIRST_MAX ? hint : BODY_FIRST_MAX);
-    }
+    else
+        http_add(s, data, len);
     if (s->request.body_error)
         body_done(s);
     return 0;
@@ -314,12 +315,11 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 
 static void end_of_request(struct stream *s)
 {
+    struct br_request *r = &s->request;
     s->ended = true;
     resume(s);
-    if (s->request.grpc && !s->request.body_error &&
-        (s->n_prefix < BR_GRPC_PREFIX ||
-         (s->request.body ? s->request.body->len : 0) < s->message_len))
-        body_fail(s, BR_BODY_MALFORMED);
+    if (r->grpc && (s->n_prefix < BR_GRPC_PREFIX || (r->body ? r->body->len : 0) < s->message_len))
+        br_request_body_fail(r, BR_BODY_MALFORMED);
     body_done(s);
 }
 
@@ -341,7 +341,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     }
     case NGHTTP2_DATA: {
-        if (frame->hd.length == 0 && !end)
+        if (frame->hd.length <= frame->data.padlen && !end)
             (void)afford(srv);
         srv->data_since_ping = srv->data_since_ping || frame->hd.length > 0;
         struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
@@ -355,7 +355,14 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
             srv->data_since_ping = false;
             return 0;
         }
-        __attribute__((fallthrough));
+        (void)afford(srv);
+        return 0;
+    case NGHTTP2_WINDOW_UPDATE:
+        if (srv->updates > 0)
+            srv->updates--;
+        else
+            (void)afford(srv);
+        return 0;
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
@@ -379,8 +386,6 @@ static bool was_skipped(const struct server *srv, int32_t id)
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
 {
     struct server *srv = user;
-    if (hd->type > NGHTTP2_CONTINUATION)
-        (void)afford(srv);
     if (hd->type != NGHTTP2_HEADERS || !(hd->stream_id & 1))
         return 0;
     if (hd->stream_id > srv->last_stream) {
@@ -394,10 +399,19 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
     return 0;
 }
 
+static void allow_updates(struct server *srv, uint8_t sent)
+{
+    srv->updates += sent == NGHTTP2_DATA ? UPDATES_PER_DATA : UPDATES_PER_STREAM;
+    if (srv->updates > UPDATES_MAX)
+        srv->updates = UPDATES_MAX;
+}
+
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct server *srv = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)
+        allow_updates(srv, frame->hd.type);
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
         /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
         const struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
@@ -490,6 +504,7 @@ static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8
     if (len && br_rope_add(srv->pulling, s->out, s->out->data + s->out_at, len))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     s->out_at += len;
+    br_progress_add(&s->progress, len, srv->now_ms);
     return 0;
 }
 
@@ -556,7 +571,7 @@ static void reply(struct br_request *request, const struct br_response *response
         n += make_trailers(s, nv + n, grpc_status);
     } else {
         ok = ok && set_out(s, response);
-        if (!request->grpc) {
+        if (!request->grpc && response->status != 204) {
             len = snprintf(length, sizeof length, "%u", s->out ? s->out->len : 0);
             nv[n++] = NV("content-length", length, (size_t)len);
         }
@@ -567,6 +582,7 @@ static void reply(struct br_request *request, const struct br_response *response
         (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
                                         NGHTTP2_INTERNAL_ERROR);
     request->body = br_buf_unref(request->body);
+    br_progress_start(&s->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
 }
 
@@ -577,6 +593,31 @@ static struct server *server_of(const struct br_conn *c)
     return (struct server *)(uintptr_t)c;
 }
 
+/* Takes what there is of a frame header; true when it is whole. */
+static bool take_head(struct server *srv, const uint8_t **data, const uint8_t *end)
+{
+    while (srv->n_head < BR_H2_FRAME_HEADER && *data < end)
+        srv->head[srv->n_head++] = *(*data)++;
+    return srv->n_head == BR_H2_FRAME_HEADER;
+}
+
+/* Counts the frames of unknown types. */
+static void count_unknown(struct server *srv, const uint8_t *data, size_t len)
+{
+    const uint8_t *end = data + len;
+    while (data < end) {
+        size_t n = srv->skip < (size_t)(end - data) ? srv->skip : (size_t)(end - data);
+        srv->skip -= n;
+        data += n;
+        if (data == end || !take_head(srv, &data, end))
+            return;
+        srv->n_head = 0;
+        srv->skip = (size_t)srv->head[0] << 16 | (size_t)srv->head[1] << 8 | srv->head[2];
+        if (srv->head[3] > NGHTTP2_CONTINUATION)
+            (void)afford(srv);
+    }
+}
+
 static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t now_ms)
 {
     struct server *srv = server_of(c);
@@ -584,9 +625,12 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
+    if (n == NGHTTP2_ERR_FLOODED)
+        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
     if (n < 0)
         return n == NGHTTP2_ERR_NOMEM ? BR_ENOMEM : BR_EPROTO;
-    return srv->broken ? BR_EPROTO : 0;
+    count_unknown(srv, data, len);
+    return 0;
 }
 
 static void on_eof(struct br_conn *c)
@@ -606,7 +650,8 @@ static int output(struct br_conn *c, struct br_rope *out, size_t max)
 static bool finished(const struct br_conn *c)
 {
     const struct server *srv = server_of(c);
-    return !nghttp2_session_want_read(srv->session) && !nghttp2_session_want_write(srv->session);
+    return srv->broken ||
+           (!nghttp2_session_want_read(srv->session) && !nghttp2_session_want_write(srv->session));
 }
 
 static bool idle(const struct br_conn *c)
@@ -614,13 +659,18 @@ static bool idle(const struct br_conn *c)
     return server_of(c)->n_streams == 0;
 }
 
-static bool waits(const struct br_conn *c)
+static uint64_t owes_since(struct br_conn *c, uint64_t now_ms)
 {
-    const struct server *srv = server_of(c);
-    for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next)
-        if (!br_container_of(l, struct stream, link)->ended)
-            return true;
-    return false;
+    struct server *srv = server_of(c);
+    uint64_t since = UINT64_MAX;
+    srv->now_ms = now_ms;
+    for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next) {
+        const struct stream *s = br_container_of(l, struct stream, link);
+        bool owes = !s->ended || s->request.replied;
+        if (owes && s->progress.since_ms < since)
+            since = s->progress.since_ms;
+    }
+    return since;
 }
 
 static void shut_down(struct br_conn *c)
@@ -652,7 +702,7 @@ static const struct br_conn_ops server_ops = {
     .output = output,
     .finished = finished,
     .idle = idle,
-    .waits = waits,
+    .owes_since = owes_since,
     .shutdown = shut_down,
     .free = server_free,
 };
@@ -685,6 +735,8 @@ struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *poo
     srv->service = service;
     srv->pool = pool;
     srv->tokens = GLITCH_BURST;
+    srv->updates = UPDATES_FIRST;
+    srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
     br_list_init(&srv->streams);
     (void)snprintf(srv->peer, sizeof srv->peer, "%s", peer);
     uint32_t streams = limits->max_concurrent_streams ? limits->max_concurrent_streams : 100;

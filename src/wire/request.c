@@ -4,12 +4,51 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/err.h"
+
+#define GROWTH 4 /* a buffer is at most so many times what came */
+
 const char *br_request_header(const struct br_request *r, const char *name)
 {
     for (size_t i = 0; i < r->n_headers; i++)
         if (strcmp(r->headers[i].name, name) == 0)
             return r->headers[i].value;
     return NULL;
+}
+
+void br_request_body_fail(struct br_request *r, enum br_body_error error)
+{
+    if (r->body_error)
+        return;
+    r->body_error = error;
+    r->body = br_buf_unref(r->body);
+}
+
+void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected)
+{
+    size_t have = r->body ? r->body->len : 0;
+    if (r->body_error || len == 0)
+        return;
+    if (len > r->max_body || have > r->max_body - len) {
+        br_request_body_fail(r, BR_BODY_TOO_BIG);
+        return;
+    }
+    size_t need = have + len, want = need;
+    if (expected > need)
+        want = expected / GROWTH < need ? expected : need * GROWTH;
+    int rc = 0;
+    if (!r->body) {
+        r->body = br_buf_new(r->pool, want);
+        rc = r->body ? 0 : BR_ENOMEM;
+    } else if (need > r->body->cap) {
+        rc = br_buf_reserve(&r->body, expected > need ? want : 2 * need);
+        if (rc)
+            rc = br_buf_reserve(&r->body, need);
+    }
+    if (!rc)
+        rc = br_buf_append(&r->body, data, len, need);
+    if (rc)
+        br_request_body_fail(r, BR_BODY_NO_MEMORY);
 }
 
 void br_request_reply(struct br_request *r, const struct br_response *response)

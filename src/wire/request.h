@@ -76,6 +76,13 @@ struct br_request {
     void (*reply)(struct br_request *request, const struct br_response *response);
 };
 
+/* For protocols: appends a piece of the body. `expected` is how long it is said to become (0: not
+ * said); memory grows with what is here, not with what is promised. Sets body_error on failure. */
+void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected);
+
+/* For protocols: there will be no usable body. The first reason stays. */
+void br_request_body_fail(struct br_request *r, enum br_body_error error);
+
 /* The value of a header (lower-case name), or NULL. */
 const char *br_request_header(const struct br_request *r, const char *name);
 
