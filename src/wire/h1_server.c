@@ -26,6 +26,7 @@ struct server {
     bool has_body;    /* a body follows its head */
     bool complete;    /* all of it was read */
     bool handed_over; /* the service got the body, or heard why there is none */
+    bool is_http; /* the peer has said "HTTP/" */
     bool keep_alive;
     bool head_only;
     bool mid_message; /* a part of a request is here, the rest is not */
@@ -179,10 +180,13 @@ static void refuse(struct server *srv)
         srv->request.body = br_buf_unref(srv->request.body);
         srv->active = false;
     }
+    srv->closing = true;
+    /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
+    if (!srv->is_http)
+        return;
     put_response(srv, &(struct br_response){.status = srv->parser.error_status,
                                             .content_type = "text/plain; charset=utf-8",
                                             .text = srv->parser.error_text});
-    srv->closing = true;
 }
 
 /* True when another message may begin now. */
@@ -248,6 +252,7 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
 {
     struct server *srv = server_of(c);
     srv->now_ms = now_ms;
+    srv->is_http = srv->is_http || memmem(data, len, "HTTP/", 5);
     if (srv->ahead)
         return br_buf_append(&srv->ahead, data, len, AHEAD_MAX);
     advance(srv, &data, &len);
