@@ -50,7 +50,8 @@ EXAMPLES = {
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "json"), ("otlp", "grpc")),
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
-    "quickstart.yaml": Example(figures=True, spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
+    "quickstart.yaml": Example(
+        spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
