@@ -211,12 +211,22 @@ static int load_and(const struct arguments *a)
     return code;
 }
 
+/* Help is given wherever it is asked for, behind a command too. */
+static bool asks_for_help(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "help") == 0)
+        return true;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct arguments a = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (argc < 2 || asks_for_help(argc, argv)) {
         (void)fputs(help, argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;
     }

@@ -2,6 +2,7 @@
 #include "pipeline/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +101,18 @@ static int by_name(const void *a, const void *b)
     return names ? names : strcmp(x->labels, y->labels);
 }
 
+/* In as few digits as name it, among all numbers. */
+static void print_fraction(double v, struct br_str *out)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    br_str_printf(out, " %s\n", text);
+}
+
 static void print_value(double v, struct br_str *out)
 {
     if (isnan(v))
@@ -109,7 +122,7 @@ static void print_value(double v, struct br_str *out)
     else if (v == floor(v) && fabs(v) < 9007199254740992.0)
         br_str_printf(out, " %.0f\n", v);
     else
-        br_str_printf(out, " %.17g\n", v);
+        print_fraction(v, out);
 }
 
 void br_metrics_print(const struct br_metrics *m, struct br_str *out)

@@ -50,7 +50,8 @@ EXAMPLES = {
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "json"), ("otlp", "grpc")),
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
-    "quickstart.yaml": Example(figures=True, spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
+    "quickstart.yaml": Example(
+        spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
@@ -82,8 +83,8 @@ def certificate(tmp_path_factory):
 class Run:
     """One example, with sinks (or files) at its other end."""
 
-    def __init__(self, name, example, start, new_sink, certificate, folder):
-        self.example, self.folder, self.sinks, self.start = example, folder, {}, start
+    def __init__(self, name, example, start, new_sink, certificate):
+        self.example, self.sinks, self.start = example, {}, start
         env = {"TOKEN": "canary-7", "SSL_CERT_FILE": str(certificate)}
         text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
         for signal in otlp.SIGNALS:
@@ -94,8 +95,6 @@ class Run:
         sets = [f"--set=service.telemetry.metrics.readers={READER}"]
         if example.health:
             sets.append("--set=extensions.health_check.endpoint=127.0.0.1:0")
-        if not example.traces:
-            env["BRAID_OUT"] = str(folder)
         self.braid = start(text, *sets, env=env)
 
     def _point(self, text, place, new_sink, certificate):
@@ -116,7 +115,7 @@ class Run:
         """The requests that came out at the other end so far."""
         if self.sinks[signal]:
             return [call.message for call in self.sinks[signal].of(signal)]
-        lines = (self.folder / f"{signal.name}.json").read_text().splitlines()
+        lines = (self.braid.stdout_path.parent / "braid-out" / f"{signal.name}.json").read_text().splitlines()
         return [otlp.from_json(signal.request, line) for line in lines]
 
     def wait_samples(self, n):
@@ -133,9 +132,9 @@ class Run:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_example(name, braid, new_sink, certificate, tmp_path):
+def test_example(name, braid, new_sink, certificate):
     example = EXAMPLES[name]
-    run = Run(name, example, braid, new_sink, certificate, tmp_path)
+    run = Run(name, example, braid, new_sink, certificate)
     health = run.braid.address("http", "extension/health_check") if example.health else None
     if health:
         assert clients.http(health, "/", None, None, method="GET").code == 200

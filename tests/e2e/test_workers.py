@@ -130,7 +130,8 @@ def test_samples_before_their_spans(ways, sink):
 
 @pytest.mark.parametrize("spans_first", [True, False])
 def test_spans_leave_with_the_figures_of_samples_elsewhere(ways, sink, spans_first):
-    """Sample n of the requests stands for n hits, one each 10 ms of CPU. The service is known as a profiled one before."""
+    """Sample n of the requests stands for n hits, one each 10 ms of CPU. That the service is profiled is known
+    before."""
     send_spans, send_samples = ways(hold="1s")
     send_samples(PROFILES, first=100)
     sink.wait(PROFILES, N)
