@@ -624,7 +624,7 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     struct dict d = {0};
     struct ids a = join_ids(7, 1), b = join_ids(7, 2), c = join_ids(7, 3);
     send_span(r, "shop", 7, 3, "too old");
-    fake_host_advance(r->h, 1000);
+    fake_host_advance(r->h, 8000); /* so old that it has left when the sample does */
     send_span(r, "shop", 7, 1, "before");
     fake_host_advance(r->h, 9900);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Threads that do everything to one table at once. Run under ThreadSanitizer this finds races; run anyhow it
+ * finds what is lost between them: samples are counted once whoever does what, and what is found is whole.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "processors/join/table.h"
+#include "tests/support/fake_sink.h"
+
+#define THREADS 4
+#define STEPS 30000
+#define IDS 8000
+#define WINDOW_MS 2000
+
+struct shared {
+    struct join_table *table;
+    atomic_uint_least64_t clock_ms;
+    pthread_barrier_t begin;
+};
+
+struct thread {
+    pthread_t id;
+    struct shared *shared;
+    uint64_t seed;
+    struct join_tally tally;
+    uint64_t n_samples, n_found, n_too_late, n_broken, n_spans;
+    uint64_t last_span;
+};
+
+/* A span's name says its id, so that a torn or wrong record shows. */
+static void name_of(uint64_t id, char *out)
+{
+    (void)snprintf(out, 40, "%0*llu", (int)(8 + id % 24), (unsigned long long)id);
+}
+
+static void on_found(void *arg, const struct join_span *span)
+{
+    struct thread *t = arg;
+    char name[40];
+    uint64_t id;
+    memcpy(&id, span->span_id, 8);
+    name_of(id, name);
+    t->n_broken += id != t->last_span || span->name_len != strlen(name) ||
+                   memcmp(span->name, name, span->name_len) != 0 || span->service_len != 4 ||
+                   memcmp(span->service, "shop", 4) != 0 || span->start_ns != id;
+}
+
+static void enter_some(struct thread *t, uint64_t now)
+{
+    enum { N = 40 };
+    struct join_span spans[N];
+    uint8_t ids[N][8], trace[16] = {1};
+    char names[N][40];
+    unsigned n = (unsigned)(fake_random(&t->seed) % N);
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t id = 1 + fake_random(&t->seed) % IDS;
+        memcpy(ids[i], &id, 8);
+        name_of(id, names[i]);
+        spans[i] = (struct join_span){.trace_id = trace,
+                                      .span_id = ids[i],
+                                      .start_ns = id,
+                                      .name = (const uint8_t *)names[i],
+                                      .name_len = strlen(names[i]),
+                                      .service = (const uint8_t *)"shop",
+                                      .service_len = 4};
+    }
+    join_table_enter(t->shared->table, spans, n, now, &t->tally);
+    t->n_spans += n;
+}
+
+static void sample_some(struct thread *t, uint64_t now)
+{
+    uint8_t trace[16] = {1}, span[8];
+    for (unsigned n = (unsigned)(fake_random(&t->seed) % 20); n > 0; n--) {
+        uint64_t id = 1 + fake_random(&t->seed) % (IDS + 1000);
+        memcpy(span, &id, 8);
+        struct join_sample s = {.trace_id = id % 3 ? trace : NULL,
+                                .span_id = span,
+                                .measure = (enum join_measure)(id % JOIN_MEASURES),
+                                .time_ns = 1,
+                                .count = 1,
+                                .type = (uint16_t)(fake_random(&t->seed) % JOIN_TYPES)};
+        t->last_span = id;
+        enum join_result r =
+            join_table_sample(t->shared->table, &s, true, now, on_found, t, &t->tally);
+        t->n_samples++;
+        t->n_found += r == JOIN_FOUND;
+        t->n_too_late += r == JOIN_TOO_LATE;
+    }
+}
+
+static void ask(struct thread *t, uint64_t now)
+{
+    struct join_table *table = t->shared->table;
+    struct join_figures f;
+    struct join_stats stats;
+    uint8_t trace[16] = {1}, span[8];
+    uint64_t random = fake_random(&t->seed), id = 1 + random % IDS;
+    char text[32];
+    int len = snprintf(text, sizeof text, "type-%llu", (unsigned long long)(random % 100));
+    memcpy(span, &id, 8);
+    switch (random >> 32 & 7) {
+    case 0:
+        join_table_expire(table, now, &t->tally);
+        break;
+    case 1:
+        join_table_stats(table, now, &stats);
+        t->n_broken += stats.bytes > stats.max_bytes || stats.spans + stats.pending > 100000;
+        break;
+    case 2:
+        join_table_profiled(table, random % 50, now);
+        break;
+    case 3:
+        (void)join_table_is_profiled(table, random % 50, now);
+        break;
+    case 4: {
+        uint16_t type = join_table_type(table, text, (size_t)len);
+        const char *name = join_table_type_name(table, type);
+        t->n_broken += strcmp(name, text) != 0 && strcmp(name, "other") != 0;
+        break;
+    }
+    case 5:
+        (void)join_table_value(table, random % 16, text, (size_t)len, 50);
+        break;
+    default:
+        if (join_table_figures(table, trace, span, &f))
+            t->n_broken += !f.types[0].used;
+    }
+}
+
+static void *work(void *arg)
+{
+    struct thread *t = arg;
+    pthread_barrier_wait(&t->shared->begin);
+    for (unsigned i = 0; i < STEPS; i++) {
+        /* Each reads the clock a little late, as loops do. */
+        uint64_t now = atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
+        switch (fake_random(&t->seed) % 3) {
+        case 0:
+            enter_some(t, now);
+            break;
+        case 1:
+            sample_some(t, now);
+            break;
+        default:
+            ask(t, now);
+        }
+    }
+    return NULL;
+}
+
+static uint64_t sum(const uint64_t *by_type)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < JOIN_TYPES; i++)
+        n += by_type[i];
+    return n;
+}
+
+static void threads_lose_nothing(void **state)
+{
+    (void)state;
+    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS)};
+    struct thread threads[THREADS];
+    assert_non_null(shared.table);
+    atomic_init(&shared.clock_ms, 1000000);
+    assert_int_equal(pthread_barrier_init(&shared.begin, NULL, THREADS), 0);
+    memset(threads, 0, sizeof threads);
+    for (unsigned i = 0; i < THREADS; i++) {
+        threads[i].shared = &shared;
+        threads[i].seed = i + 1;
+        assert_int_equal(pthread_create(&threads[i].id, NULL, work, &threads[i]), 0);
+    }
+    struct join_tally last = {0};
+    uint64_t samples = 0, ended = 0, late = 0, found = 0, broken = 0;
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+        const struct thread *t = &threads[i];
+        samples += t->n_samples;
+        found += t->n_found;
+        late += sum(t->tally.late);
+        broken += t->n_broken;
+        ended += t->n_found + t->n_too_late + sum(t->tally.late) + sum(t->tally.unknown);
+    }
+    join_table_expire(shared.table, atomic_load(&shared.clock_ms) + 10 * WINDOW_MS, &last);
+    ended += sum(last.unknown);
+    struct join_stats stats;
+    join_table_stats(shared.table, 0, &stats);
+    assert_int_equal(stats.spans + stats.pending + stats.bytes, 0);
+    assert_int_equal(broken, 0);
+    assert_true(found > 0 && late > 0);
+    assert_int_equal(ended, samples);
+    (void)pthread_barrier_destroy(&shared.begin);
+    join_table_free(shared.table);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_lose_nothing)};
+    return cmocka_run_group_tests_name("join threads", tests, NULL, NULL);
+}
