@@ -100,8 +100,6 @@ static bool afford(struct server *srv)
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
         srv->tokens = GLITCH_BURST;
-    srv->updates = UPDATES_FIRST;
-    srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
     srv->tokens_at_ms = srv->now_ms;
     srv->tokens -= 1;
     if (srv->tokens >= 0)
@@ -536,7 +534,7 @@ static bool set_trailers(struct stream *s, const struct br_response *response)
 {
     s->grpc_status = response->grpc_status;
     s->trailers.max = 16384;
-    if (response->grpc_message && response->grpc_message[0])
+    if (response->grpc_status && response->grpc_message && response->grpc_message[0])
         br_grpc_encode_message(&s->trailers, response->grpc_message);
     s->details_at = s->trailers.len;
     if (response->grpc_details)
