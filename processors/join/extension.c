@@ -106,9 +106,8 @@ uint32_t join_extension_attribute(struct join_extension *e, unsigned key, const 
     br_put_bytes(id + 1, value, len);
     uint32_t index = known(e, id, 1 + len);
     if (!index) {
-        uint32_t made = allowed(arg, key, value, len)
-                            ? append_attribute(e, key, name, value, len)
-                            : other(e, key, name);
+        uint32_t made = allowed(arg, key, value, len) ? append_attribute(e, key, name, value, len)
+                                                      : other(e, key, name);
         note(e, id, 1 + len, made);
         index = made + 1;
     }

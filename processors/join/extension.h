@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What joined samples refer to and their dictionary has not: keys, attributes and links, each once. */
+/* What joined samples refer to and their dictionary has not: keys, attributes and links, each once.
+ */
 #pragma once
 
 #include "otlp/dictionary.h"
@@ -14,10 +15,10 @@ struct join_extension {
     struct br_addition fields; /* of ProfilesDictionary */
     size_t cap;
     uint32_t n_strings, n_attributes, n_links; /* entries of the dictionary and these */
-    uint32_t keys[JOIN_KEYS_MAX];   /* string index of each key; 0: not there yet */
-    uint32_t others[JOIN_KEYS_MAX]; /* attribute index of each key's `_other` */
-    struct br_map *known;           /* indices + 1 by content */
-    bool no_memory;                 /* what it says is not to be used */
+    uint32_t keys[JOIN_KEYS_MAX];              /* string index of each key; 0: not there yet */
+    uint32_t others[JOIN_KEYS_MAX];            /* attribute index of each key's `_other` */
+    struct br_map *known;                      /* indices + 1 by content */
+    bool no_memory;                            /* what it says is not to be used */
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */

@@ -42,7 +42,8 @@ static const struct br_option options[] = {
                "span.kind and span.status too"),
     BR_INT(struct join_config, max_values, 1000, 1, 1000000,
            "distinct values of each added attribute; then _other"),
-    BR_STRUCT(struct join_config, labels, label_options, "where samples without a link name their span"),
+    BR_STRUCT(struct join_config, labels, label_options,
+              "where samples without a link name their span"),
     BR_DURATION(struct join_config, hold, "0s",
                 "how long spans of profiled services wait for their samples' figures"),
     BR_DURATION(struct join_config, profile_hold, "0s",
@@ -161,7 +162,7 @@ static void release(struct join *j, enum br_signal signal, struct held *h)
     br_keeper_send(j->keepers[signal], item);
 }
 
-/* Releases what came until `ms`. Profiles first: what they bring, the spans of the same moment get. */
+/* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
 static void release_until(struct join *j, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
@@ -199,8 +200,8 @@ static void on_release(struct br_timer *t)
     rearm(j);
 }
 
-/* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to answer
- * for; past the limit items pass at once and bring back what becomes of them. */
+/* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to
+ * answer for; past the limit items pass at once and bring back what becomes of them. */
 static bool may_hold(struct join *j, const struct br_item *item)
 {
     size_t ours = j->held_bytes,
@@ -280,8 +281,7 @@ static void consume_traces(struct join *j, struct br_item *item)
 static void consume_profiles(struct join *j, struct br_item *item)
 {
     uint64_t now_ms = br_host_mono_ms(j->node->host), hold_ms = j->config->profile_hold / 1000000;
-    uint8_t *memo =
-        hold_ms && may_hold(j, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+    uint8_t *memo = hold_ms && may_hold(j, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
     if (!memo) {
         (void)join_samples(j, item, JOIN_PASS_ONLY, NULL, now_ms);
         br_node_forward(j->node, item);

@@ -37,9 +37,11 @@ enum join_outcome {
 struct join {
     struct br_node *node;
     const struct join_config *config;
-    const char *keys[JOIN_KEYS_MAX]; /* that joined samples get: span.name, then sample_attributes */
+    /* What joined samples get: span.name, then sample_attributes. */
+    const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
-    unsigned n_keys, kind_key, status_key; /* the latter: numbers of span.kind and span.status, or 0 */
+    unsigned n_keys;
+    unsigned kind_key, status_key; /* numbers of span.kind and span.status, or 0 */
     struct join_table *table;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
     struct br_keeper *keepers[BR_SIGNALS];
@@ -57,8 +59,8 @@ void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *j, const struct join_tally *tally);
 
-/* The identity of the service that a Resource describes: hashes with and without its instance (0: the
- * resource names none), and its name. References are resolved by `view`, which may be NULL. */
+/* The identity of the service that a Resource describes: hashes with and without its instance (0:
+ * the resource names none), and its name. References are resolved by `view`, which may be NULL. */
 struct join_service {
     uint64_t service, instance;
     const uint8_t *name;
@@ -71,8 +73,8 @@ uint64_t join_service_hash(const uint8_t *name, size_t len);
 /* True when linked samples of the service, or of this instance of it, came in the last window. */
 bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms);
 
-/* The item's spans, found by a walk of their own where nobody left them; NULL when there are none, or no
- * memory. They stay valid until the item's parts change. */
+/* The item's spans, found by a walk of their own where nobody left them; NULL when there are none,
+ * or no memory. They stay valid until the item's parts change. */
 const struct br_span *join_spans_of(struct br_item *item);
 
 /* Enters the item's spans into the table. Without memory, what could not be entered is not. */
@@ -92,8 +94,8 @@ enum join_pass {
     JOIN_PASS_LAST,  /* counts and writes, by what is known now */
 };
 
-/* Looks every sample's span up. `memo` has a byte for each (NULL with JOIN_PASS_ONLY); `came_ms` is when
- * the item came. Returns the number of samples whose span has not come. Without memory the samples pass
- * as they came. */
+/* Looks every sample's span up. `memo` has a byte for each (NULL with JOIN_PASS_ONLY); `came_ms` is
+ * when the item came. Returns the number of samples whose span has not come. Without memory the
+ * samples pass as they came. */
 uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass, uint8_t *memo,
                       uint64_t came_ms);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the entries of a dictionary's attribute table mean to the join: ids, and what it adds itself. */
+/* What the entries of a dictionary's attribute table mean to the join: ids, and what it adds
+ * itself. */
 #pragma once
 
 #include "config/option.h"
@@ -19,10 +20,10 @@ struct join_label {
     uint8_t id[16]; /* 8 of them for a span */
 };
 
-/* Reads the attribute table: one label for each entry, in `arena`. Ids are hex of any case with white space
- * around it, short ones padded with zeros on the left and long ones without the zeros there; bytes of
- * the right length; or, for spans, an integer with the id's 64 bits. Zero is no id. `*ret_any` says whether
- * any label has a kind. Returns NULL when there is no memory. */
+/* Reads the attribute table: one label for each entry, in `arena`. Ids are hex of any case with
+ * white space around it, short ones padded with zeros on the left and long ones without the zeros
+ * there; bytes of the right length; or, for spans, an integer with the id's 64 bits. Zero is no id.
+ * `*ret_any` says whether any label has a kind. Returns NULL when there is no memory. */
 struct join_label *join_labels_read(const struct br_dictionary_view *view,
                                     const struct join_label_names *names, struct br_arena *arena,
                                     bool *ret_any);

@@ -24,8 +24,8 @@ enum mark {
 static const char *const keys[MARKS] = {"pyroscope.profile.id", "profile.id", "profile.type",
                                         "profile.sample_count", "profile.duration_us"};
 
-/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join, knows
- * better. */
+/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
+ * knows better. */
 static unsigned marks_of(const struct br_span *span)
 {
     const uint8_t *p = span->body, *end = p + span->body_len;
@@ -70,8 +70,8 @@ static void add_hex(struct marking *m, struct br_addition *a, enum mark mark, co
     add_text(m, a, mark, hex, s.len);
 }
 
-static void add_figures(struct marking *m, const struct br_span *span,
-                        const struct join_figures *f, struct br_addition *a)
+static void add_figures(struct marking *m, const struct br_span *span, const struct join_figures *f,
+                        struct br_addition *a)
 {
     static const uint8_t none[16];
     enum join_measure measure = f->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
@@ -127,8 +127,8 @@ void join_mark_spans(struct join *j, struct br_item *item, bool figures)
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
         struct br_part *part = &item->parts[p];
         struct join_service service = join_service_of(part, NULL);
-        bool likely = j->config->mark == JOIN_MARK_LIKELY &&
-                      join_service_profiled(j, &service, now_ms);
+        bool likely =
+            j->config->mark == JOIN_MARK_LIKELY && join_service_profiled(j, &service, now_ms);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
             additions[i] = mark_span(&m, &spans[i], figures, likely);

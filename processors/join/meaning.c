@@ -29,7 +29,7 @@ static void read_value_type(const struct br_dictionary_view *view, const struct 
 
 static uint64_t time_unit(struct br_entry unit)
 {
-    return is(unit, "nanoseconds") || is(unit, "ns")     ? 1
+    return is(unit, "nanoseconds") || is(unit, "ns")    ? 1
            : is(unit, "microseconds") || is(unit, "us") ? 1000
            : is(unit, "milliseconds") || is(unit, "ms") ? 1000000
            : is(unit, "seconds") || is(unit, "s")       ? 1000000000

@@ -19,7 +19,7 @@ struct join_meaning {
 void join_meaning_read(struct join_table *t, const struct br_dictionary_view *view,
                        const uint8_t *p, const uint8_t *end, struct join_meaning *ret);
 
-/* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are any),
- * `n_times` the number of its timestamps. Sets measure, time, count, type and profile id. */
+/* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
+ * any), `n_times` the number of its timestamps. Sets measure, time, count, type and profile id. */
 void join_meaning_apply(const struct join_meaning *m, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret);

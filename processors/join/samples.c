@@ -162,20 +162,19 @@ static struct sample read_sample(const struct run *r, const uint8_t *p, const ui
 
 static enum join_result look_up(struct run *r, const struct sample *s)
 {
-    struct join_sample sample = {.trace_id = s->trace_id,
-                                 .span_id = s->span_id,
-                                 .held = r->pass == JOIN_PASS_FIRST};
+    struct join_sample sample = {
+        .trace_id = s->trace_id, .span_id = s->span_id, .held = r->pass == JOIN_PASS_FIRST};
     bool add = r->pass != JOIN_PASS_LAST;
     if (add)
         join_meaning_apply(&r->meaning, s->value, s->has_value, s->n_times, &sample);
-    enum join_result result = join_table_sample(r->j->table, &sample, add, r->came_ms, on_found, r,
-                                                &r->tally);
+    enum join_result result =
+        join_table_sample(r->j->table, &sample, add, r->came_ms, on_found, r, &r->tally);
     r->unknown += result == JOIN_UNKNOWN;
     return result;
 }
 
-/* Counts a sample whose item does not wait any more. Without a second pass the table says what becomes of
- * those whose span has not come: see join_tally. */
+/* Counts a sample whose item does not wait any more. Without a second pass the table says what
+ * becomes of those whose span has not come: see join_tally. */
 static void count(struct run *r, enum join_result result, uint8_t memo)
 {
     uint64_t *counts = r->counts[r->meaning.type];
@@ -256,8 +255,7 @@ static void note_service(struct run *r)
 {
     const struct found *f = &r->found;
     if (f->service_len)
-        join_table_profiled(r->j->table, join_service_hash(f->service, f->service_len),
-                            r->came_ms);
+        join_table_profiled(r->j->table, join_service_hash(f->service, f->service_len), r->came_ms);
 }
 
 static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
@@ -270,9 +268,8 @@ static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
         return;
     }
     r->any_linked = true;
-    enum join_result result = r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
-                                  ? JOIN_TOO_LATE
-                                  : look_up(r, &s);
+    enum join_result result =
+        r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE ? JOIN_TOO_LATE : look_up(r, &s);
     if (result == JOIN_FOUND && r->pass != JOIN_PASS_LAST)
         note_service(r);
     if (r->pass == JOIN_PASS_FIRST)
@@ -339,9 +336,8 @@ static void join_parts(struct run *r)
         const struct br_part *part = &r->item->parts[i];
         if (part->kind != BR_PART_RESOURCE)
             continue;
-        struct br_addition *own = write && additions ? br_arena_calloc(&r->arena, part->n_items,
-                                                                       sizeof *own)
-                                                     : NULL;
+        struct br_addition *own =
+            write && additions ? br_arena_calloc(&r->arena, part->n_items, sizeof *own) : NULL;
         r->no_memory = r->no_memory || (write && !own);
         join_resource(r, part, own);
         if (own)

@@ -51,7 +51,8 @@ static bool is(struct br_entry e, const char *text)
     return e.len == strlen(text) && memcmp(e.data, text, e.len) == 0;
 }
 
-/* The secret is known, and may be: who chooses names that collide marks spans of a service of his own. */
+/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
+ * own. */
 uint64_t join_service_hash(const uint8_t *name, size_t len)
 {
     static const uint8_t secret[16];

@@ -37,7 +37,8 @@ static void put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
     while (p < end && (p = br_field_next(p, end, &f)))
         if (f.number <= 8)
             v = f;
-    struct br_str s = {.data = number, .cap = sizeof number, .max = sizeof number - 1, .fixed = true};
+    struct br_str s = {
+        .data = number, .cap = sizeof number, .max = sizeof number - 1, .fixed = true};
     switch (v.number) {
     case 1:
         put_text(t, v.data, v.value);
@@ -214,9 +215,8 @@ struct join_entered join_enter_spans(struct join *j, struct br_item *item)
 /* Puts the item's payload into one piece and walks it, for the spans in it. */
 static void find_spans(struct br_item *item)
 {
-    const struct br_walk_options options = {.max_depth = BR_WALK_DEPTH_MAX,
-                                            .utf8 = BR_UTF8_PASS,
-                                            .spans = true};
+    const struct br_walk_options options = {
+        .max_depth = BR_WALK_DEPTH_MAX, .utf8 = BR_UTF8_PASS, .spans = true};
     struct br_rope rope = {0};
     struct br_err err;
     const uint8_t *data;

@@ -11,16 +11,16 @@
 #include "wire/protobuf.h"
 
 #define SHARDS 16u
-#define WAYS 16u            /* slots of a bucket: two cache lines side by side */
+#define WAYS 16u /* slots of a bucket: two cache lines side by side */
 #define TAG_BITS 20u
-#define POSITION_BITS 44u   /* in units of 8 bytes: never comes round */
-/* Sixteenths of the bytes: slots, so many that about a third is used when the ring is full (a bucket then
- * overflows once in a hundred thousand), and figures; records take the rest. */
+#define POSITION_BITS 44u /* in units of 8 bytes: never comes round */
+/* Sixteenths of the bytes: slots, so many that about a third is used when the ring is full (a
+ * bucket then overflows once in a hundred thousand), and figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define KEYS_MAX 32u
 #define SERVICES 4096u
-#define RESERVED 8u         /* position 0 means an empty slot */
+#define RESERVED 8u /* position 0 means an empty slot */
 
 /* In the ring, 8-byte aligned, followed by the texts. */
 struct record {
@@ -77,8 +77,8 @@ static uint32_t tenths(uint64_t now_ms)
     return (uint32_t)(now_ms / 100);
 }
 
-/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one of them
- * entered may lie in another's future. */
+/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one
+ * of them entered may lie in another's future. */
 static uint32_t age(uint32_t seen, uint64_t now_ms)
 {
     int32_t passed = (int32_t)(tenths(now_ms) - seen);
@@ -179,8 +179,8 @@ static void add_sample(struct join_figures *f, const struct join_sample *s, bool
 {
     if (__builtin_add_overflow(f->count[s->measure], s->count, &f->count[s->measure]))
         f->count[s->measure] = UINT32_MAX;
-    if (s->measure < JOIN_OTHER && __builtin_add_overflow(f->time_ns[s->measure], s->time_ns,
-                                                          &f->time_ns[s->measure]))
+    if (s->measure < JOIN_OTHER &&
+        __builtin_add_overflow(f->time_ns[s->measure], s->time_ns, &f->time_ns[s->measure]))
         f->time_ns[s->measure] = UINT64_MAX;
     add_type(f, s->type, waits);
     if (s->profile_id)
@@ -216,8 +216,8 @@ static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct
     s->tail += r->size;
 }
 
-/* Room for a record of `size` bytes at the head; its position. The record must be written before the
- * next one is reserved. */
+/* Room for a record of `size` bytes at the head; its position. The record must be written before
+ * the next one is reserved. */
 static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, uint64_t now_ms,
                         struct join_tally *out)
 {
@@ -225,8 +225,8 @@ static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, ui
     while (s->head + pad + size - s->tail > s->ring_size)
         evict(t, s, now_ms, out);
     if (pad) {
-        /* A record does not go round the end: what is left there is a dead one, whose header may reach
-         * into the slack behind the ring. */
+        /* A record does not go round the end: what is left there is a dead one, whose header may
+         * reach into the slack behind the ring. */
         *at(s, s->head) = (struct record){.size = pad, .dead = true};
         advance(s, pad);
     }
@@ -245,7 +245,7 @@ static bool live(const struct shard *s, uint64_t slot)
 /* Where a span's record is, and where it would be. */
 struct place {
     uint64_t *slot;  /* of its record, or NULL */
-    uint64_t *spare; /* for a new one: a free slot, or, in a full bucket, the oldest. NULL with `slot` */
+    uint64_t *spare; /* else, for a new one: a free slot, or, in a full bucket, the oldest */
     bool ambiguous;  /* no slot, because more than one fits */
 };
 
@@ -302,8 +302,8 @@ static void set_slot(uint64_t *slot, uint64_t hash, uint64_t position)
 
 /* --- Spans ---------------------------------------------------------------------------------- */
 
-/* Takes the figures of a span's earlier record: of samples that came first, or of the same span that is
- * sent again. */
+/* Takes the figures of a span's earlier record: of samples that came first, or of the same span
+ * that is sent again. */
 static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
                           uint64_t now_ms, struct join_tally *out)
 {
@@ -348,8 +348,8 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     (void)br_put_bytes(text, span->attributes, span->attributes_len);
 }
 
-static void enter(struct join_table *t, struct shard *s, uint64_t hash, const struct join_span *span,
-                  uint64_t now_ms, struct join_tally *out)
+static void enter(struct join_table *t, struct shard *s, uint64_t hash,
+                  const struct join_span *span, uint64_t now_ms, struct join_tally *out)
 {
     uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
     uint32_t figures = 0;
@@ -379,8 +379,8 @@ static void warm(const struct shard *s, uint64_t bytes)
     }
 }
 
-/* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines that
- * they will touch on their way meanwhile. */
+/* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
+ * that they will touch on their way meanwhile. */
 static void enter_some(struct join_table *t, const struct join_span *spans, unsigned n,
                        uint64_t now_ms, struct join_tally *out)
 {
@@ -439,7 +439,7 @@ static void show(struct record *r, join_found_fn *found, void *arg)
     found(arg, &span);
 }
 
-/* Leaves the sample's figures for a span that has not come; false when there is no room for them. */
+/* Leaves the sample's figures for a span that has not come; false when there is no room. */
 static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
                          const struct join_sample *sample, uint64_t now_ms, struct join_tally *out)
 {
@@ -642,8 +642,8 @@ static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
 
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms)
 {
-    /* From the system and not from the allocator: pages are made when they are first used, and large
-     * ones spare a twentieth of the time. */
+    /* From the system and not from the allocator: pages are made when they are first used, and
+     * large ones spare a twentieth of the time. */
     size_t each = max_bytes / SHARDS & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     void *memory = mmap(NULL, each * SHARDS + own, PROT_READ | PROT_WRITE,

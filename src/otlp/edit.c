@@ -15,11 +15,11 @@
 struct edit {
     const struct br_addition *additions;
     uint32_t n_additions;
-    uint32_t leaf;  /* innermost messages passed */
-    int levels;     /* below the part's body */
-    size_t *sizes;  /* new sizes of the messages on the way, in order of their beginning */
+    uint32_t leaf; /* innermost messages passed */
+    int levels;    /* below the part's body */
+    size_t *sizes; /* new sizes of the messages on the way, in order of their beginning */
     uint32_t n_sizes, cap_sizes;
-    uint32_t at;    /* of `sizes`, while writing */
+    uint32_t at; /* of `sizes`, while writing */
     bool no_memory;
 };
 

@@ -235,9 +235,8 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type)
 {
     char metric[128], labels[256];
     (void)snprintf(metric, sizeof metric, "braid_join_%s", name);
-    (void)snprintf(labels, sizeof labels, type ? "processor=\"join\",profile_type=\"%s\""
-                                               : "processor=\"join\"",
-                   type);
+    (void)snprintf(labels, sizeof labels,
+                   type ? "processor=\"join\",profile_type=\"%s\"" : "processor=\"join\"", type);
     double v = fake_host_metric(r->h, metric, labels);
     return v < 0 ? 0 : v;
 }

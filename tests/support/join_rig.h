@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The join between a test and a sink, on a fake host; requests made for it, and what comes out of it as
- * text, read by protobuf-c. What is the test's own is in the C library's memory.
+ * The join between a test and a sink, on a fake host; requests made for it, and what comes out of
+ * it as text, read by protobuf-c. What is the test's own is in the C library's memory.
  */
 #pragma once
 
@@ -18,8 +18,8 @@ enum join_rig_sink { RIG_DONE, RIG_RETRY, RIG_REJECT, RIG_KEEP };
 struct join_out {
     enum br_signal signal;
     struct wire bytes;
-    char *text;     /* join_text of them */
-    uint64_t at_ms; /* when it came */
+    char *text;        /* join_text of them */
+    uint64_t at_ms;    /* when it came */
     char metadata[64]; /* of the item: its first name and value, name=value */
 };
 
@@ -38,12 +38,12 @@ struct join_rig {
     bool drained;
 };
 
-/* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what it shares
- * with others. */
+/* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
+ * it shares with others. */
 struct join_rig *join_rig_new(const char *yaml, struct br_shared *shared, unsigned worker);
 
-/* As join_rig_new, without having created its node, and creates it: for tests that run out of memory. What
- * was not created must still be freed, with join_rig_destroy. */
+/* As join_rig_new, without having created its node, and creates it: for tests that run out of
+ * memory. What was not created must still be freed, with join_rig_destroy. */
 struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, unsigned worker);
 bool join_rig_create(struct join_rig *r);
 
@@ -74,8 +74,9 @@ double join_rig_count(struct join_rig *r, const char *name, const char *type);
 
 /* What a request says, a line an item:
  *   NAME SPAN_ID: key=value ...
- *   VALUE TRACE_ID/SPAN_ID: key=value ...    (a sample, by its first value or timestamp; "-" without link)
- * The caller frees it. */
+ *   VALUE TRACE_ID/SPAN_ID: key=value ...
+ * A sample's value is its first one, or its first timestamp; without a link it has "-". The caller
+ * frees the text. */
 char *join_text(enum br_signal signal, const void *data, size_t len);
 
 /* --- Requests --------------------------------------------------------------------------------- */
@@ -87,8 +88,9 @@ struct ids {
 /* Ids out of numbers: the trace id ends in `trace`, big-endian, the span id is `span`. */
 struct ids join_ids(uint64_t trace, uint64_t span);
 
-/* Opens a ResourceSpans or ResourceProfiles of that service (NULL: without) and a scope in it; `key` and
- * `value` are a further attribute of the resource, unless NULL. Then spans or profiles follow. */
+/* Opens a ResourceSpans or ResourceProfiles of that service (NULL: without) and a scope in it;
+ * `key` and `value` are a further attribute of the resource, unless NULL. Then spans or profiles
+ * follow. */
 struct open {
     size_t resource, scope;
 };

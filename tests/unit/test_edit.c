@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Edited requests against protobuf-c: what it reads out of the edited bytes must be what it read out of the
- * original ones, with each addition merged into its span or sample by protobuf-c itself.
+ * Edited requests against protobuf-c: what it reads out of the edited bytes must be what it read
+ * out of the original ones, with each addition merged into its span or sample by protobuf-c itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -498,7 +498,8 @@ static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
     wire_free(&w);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------- */
+/* --- Memory -------------------------------------------------------------------------------------
+ */
 
 static int fail_after = -1;
 

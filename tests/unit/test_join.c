@@ -46,7 +46,8 @@ static void check_counts(struct join_rig *r, const char *type, int joined, int l
     assert_int_equal((int)join_rig_count(r, "samples_unlinked", type), unlinked);
 }
 
-/* --- Samples -------------------------------------------------------------------------------------- */
+/* --- Samples
+ * -------------------------------------------------------------------------------------- */
 
 static void a_linked_sample_gets_its_spans_name(void **state)
 {
@@ -96,16 +97,19 @@ static void what_does_not_join_passes_unchanged(void **state)
 
 struct label_case {
     const char *key, *value, *trace_key, *trace_value; /* values NULL: none */
-    const char *link; /* that the sample gets; NULL: not joined */
+    const char *link;                                  /* that the sample gets; NULL: not joined */
 };
 
 static void labels_name_spans(void **state)
 {
     (void)state;
     static const struct label_case cases[] = {
-        {"span_id", "00f067aa0ba902b7", NULL, NULL, "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
-        {"span_id", "00F067AA0BA902B7", NULL, NULL, "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
-        {"span_id", "f067aa0ba902b7", NULL, NULL, "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
+        {"span_id", "00f067aa0ba902b7", NULL, NULL,
+         "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
+        {"span_id", "00F067AA0BA902B7", NULL, NULL,
+         "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
+        {"span_id", "f067aa0ba902b7", NULL, NULL,
+         "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
         {"span_id", "  00f067aa0ba902b7\t", NULL, NULL,
          "4bf92f3577b34da6a3ce929d0e0e4736/00f067aa0ba902b7"},
         {"span_id", "0000000000000000f067aa0ba902b7", NULL, NULL,
@@ -146,7 +150,8 @@ static void labels_name_spans(void **state)
         wire_clear(&w);
         o = open_resource(&w, "shop", NULL, NULL, NULL);
         size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-        struct sample_in sample = {.value = 5, .attributes = {dict_attribute(&d, c->key, c->value)}};
+        struct sample_in sample = {.value = 5,
+                                   .attributes = {dict_attribute(&d, c->key, c->value)}};
         if (c->trace_key)
             sample.attributes[1] = dict_attribute(&d, c->trace_key, c->trace_value);
         put_sample(&w, &sample);
@@ -176,7 +181,8 @@ static const char *join_labelled(struct join_rig *r, const struct wire *first, c
     struct dict d = {0};
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-    struct sample_in sample = {.value = 5, .attributes = {dict_attribute_any(&d, "span_id", first)}};
+    struct sample_in sample = {.value = 5,
+                               .attributes = {dict_attribute_any(&d, "span_id", first)}};
     if (key)
         sample.attributes[1] = dict_attribute(&d, key, value);
     put_sample(&w, &sample);
@@ -250,7 +256,8 @@ static void labels_become_links(void **state)
     struct dict d = {0};
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-    uint32_t span = dict_attribute(&d, "span_id", "2a"), trace = dict_attribute(&d, "trace_id", "7");
+    uint32_t span = dict_attribute(&d, "span_id", "2a"),
+             trace = dict_attribute(&d, "trace_id", "7");
     for (unsigned i = 0; i < 100; i++) {
         put_sample(&w, &(struct sample_in){.value = 5, .attributes = {span, trace}});
         put_sample(&w, &(struct sample_in){.value = 6, .attributes = {span}});
@@ -280,7 +287,8 @@ static void a_link_beats_a_label(void **state)
     send_span(r, "shop", 7, 2, "two");
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
-    uint32_t label = dict_attribute(&d, "span_id", "1"), trace = dict_attribute(&d, "trace_id", "8");
+    uint32_t label = dict_attribute(&d, "span_id", "1"),
+             trace = dict_attribute(&d, "trace_id", "8");
     static const uint8_t none[16];
     put_sample(&w, &(struct sample_in){.value = 1,
                                        .attributes = {label, trace},
@@ -387,8 +395,8 @@ static void long_texts_are_cut_to_whole_characters(void **state)
         memcpy(text + 3 * i, "\xe2\x82\xac", 4);
     struct wire w = {0};
     struct open o = open_resource(&w, text, NULL, NULL, NULL);
-    put_span(&w, &(struct span_in){
-                     .ids = join_ids(7, 42), .name = text, .attributes = {"long", text}});
+    put_span(&w,
+             &(struct span_in){.ids = join_ids(7, 42), .name = text, .attributes = {"long", text}});
     close_resource(&w, o);
     join_rig_send(r, BR_TRACES, &w, true);
     send_sample(r, "shop", 7, 42, 5);
@@ -508,9 +516,8 @@ static void additions_come_behind_every_dictionary(void **state)
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
     uint32_t n_strings = d.n_strings + 1;
-    put_sample(&w, &(struct sample_in){.value = 5,
-                                       .link = dict_link(&d, id.trace, id.span),
-                                       .attributes = {1, 2}});
+    put_sample(&w, &(struct sample_in){
+                       .value = 5, .link = dict_link(&d, id.trace, id.span), .attributes = {1, 2}});
     wire_close(&w, p);
     close_resource(&w, o);
     (void)dict_attribute(&d, "thread.name", "main");
@@ -531,7 +538,8 @@ static void additions_come_behind_every_dictionary(void **state)
     join_rig_free(r);
 }
 
-/* --- Orders ------------------------------------------------------------------------------------- */
+/* --- Orders -------------------------------------------------------------------------------------
+ */
 
 static void outcomes_are_counted_by_profile_type(void **state)
 {
@@ -544,7 +552,8 @@ static void outcomes_are_counted_by_profile_type(void **state)
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     static const char *const types[] = {"cpu", "wall"};
     for (unsigned t = 0; t < 2; t++) {
-        size_t p = open_profile(&w, &d, &(struct profile_in){.type = types[t], .unit = "nanoseconds"});
+        size_t p =
+            open_profile(&w, &d, &(struct profile_in){.type = types[t], .unit = "nanoseconds"});
         for (unsigned i = 0; i <= t; i++) {
             put_sample(&w, &(struct sample_in){.link = dict_link(&d, id.trace, id.span)});
             put_sample(&w, &(struct sample_in){.link = dict_link(&d, later.trace, later.span)});
@@ -614,8 +623,8 @@ static void profiles_wait_for_their_spans(void **state)
     join_rig_free(r);
 }
 
-/* With a hold as long as the window both orders join, at the edges of the window, too: what was known when
- * the sample came is still known when it leaves. */
+/* With a hold as long as the window both orders join, at the edges of the window, too: what was
+ * known when the sample came is still known when it leaves. */
 static void a_hold_of_the_whole_window_joins_both_orders(void **state)
 {
     (void)state;
@@ -647,7 +656,8 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     join_rig_free(r);
 }
 
-/* --- Spans -------------------------------------------------------------------------------------- */
+/* --- Spans --------------------------------------------------------------------------------------
+ */
 
 static void spans_of_profiled_services_wait_for_their_figures(void **state)
 {
@@ -693,7 +703,8 @@ static void likely_spans_are_marked_at_once(void **state)
     join_rig_free(r);
 }
 
-/* With an instance in the profile's resource only spans of that instance are likely; references count. */
+/* With an instance in the profile's resource only spans of that instance are likely; references
+ * count. */
 static void instances_are_told_apart(void **state)
 {
     (void)state;
@@ -769,7 +780,8 @@ static void a_mark_that_is_there_stays(void **state)
     join_rig_free(r);
 }
 
-/* --- Figures ------------------------------------------------------------------------------------ */
+/* --- Figures ------------------------------------------------------------------------------------
+ */
 
 struct figure_case {
     struct profile_in profile;
@@ -880,8 +892,8 @@ static void figures_follow_type_unit_and_period(void **state)
     }
 }
 
-/* Go's CPU profiles say the same twice, as samples:count and as cpu:nanoseconds; a wall profile of the
- * same span is another time. The CPU's counts, once. */
+/* Go's CPU profiles say the same twice, as samples:count and as cpu:nanoseconds; a wall profile of
+ * the same span is another time. The CPU's counts, once. */
 static void types_of_one_span_do_not_add_up(void **state)
 {
     (void)state;
@@ -917,7 +929,8 @@ static void types_of_one_span_do_not_add_up(void **state)
     join_rig_free(r);
 }
 
-/* --- Holding ------------------------------------------------------------------------------------ */
+/* --- Holding ------------------------------------------------------------------------------------
+ */
 
 static void what_does_not_fit_passes_at_once(void **state)
 {
@@ -943,8 +956,8 @@ static void what_does_not_fit_passes_at_once(void **state)
     join_rig_free(r);
 }
 
-/* What was released and is not delivered still counts against the limit, so that a destination that takes
- * nothing is felt upstream. */
+/* What was released and is not delivered still counts against the limit, so that a destination that
+ * takes nothing is felt upstream. */
 static void what_nobody_takes_counts_against_the_limit(void **state)
 {
     (void)state;
@@ -1069,7 +1082,8 @@ static void held_items_keep_their_metadata(void **state)
     join_rig_free(r);
 }
 
-/* --- Items in other shapes ------------------------------------------------------------------------ */
+/* --- Items in other shapes
+ * ------------------------------------------------------------------------ */
 
 static void spans_are_found_when_nobody_left_them(void **state)
 {
@@ -1154,7 +1168,8 @@ static void marks_go_onto_the_right_spans(void **state)
     join_rig_free(r);
 }
 
-/* --- Workers -------------------------------------------------------------------------------------- */
+/* --- Workers
+ * -------------------------------------------------------------------------------------- */
 
 static void workers_share_one_table(void **state)
 {
@@ -1181,7 +1196,8 @@ static void workers_share_one_table(void **state)
     br_shared_free(shared);
 }
 
-/* --- Memory --------------------------------------------------------------------------------------- */
+/* --- Memory
+ * --------------------------------------------------------------------------------------- */
 
 /* Whatever fails: items end, the ledger closes, and nothing is left behind. */
 static void join_with_faults(void *arg)
@@ -1194,7 +1210,8 @@ static void join_with_faults(void *arg)
     put_span(&spans, &(struct span_in){.ids = known, .name = "a", .attributes = {"k", "v"}});
     close_resource(&spans, o);
     o = open_resource(&samples, "shop", "one", NULL, NULL);
-    size_t p = open_profile(&samples, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+    size_t p =
+        open_profile(&samples, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
     uint32_t label = dict_attribute(&d, "span_id", "1");
     put_sample(&samples, &(struct sample_in){.link = dict_link(&d, known.trace, known.span)});
     put_sample(&samples, &(struct sample_in){.link = dict_link(&d, later.trace, later.span)});
@@ -1250,7 +1267,8 @@ static void without_memory_it_is_not_created(void **state)
     fault_each("create", create_with_faults, NULL);
 }
 
-/* --- Config --------------------------------------------------------------------------------------- */
+/* --- Config
+ * --------------------------------------------------------------------------------------- */
 
 static void bad_configs_are_refused(void **state)
 {
@@ -1272,7 +1290,8 @@ static void bad_configs_are_refused(void **state)
     }
     assert_string_equal(join_rig_error("{window: 1s, hold: 1s, profile_hold: 1s}"), "");
     assert_string_equal(
-        join_rig_error("{sample_attributes: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]}"), "");
+        join_rig_error("{sample_attributes: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]}"),
+        "");
 }
 
 int main(void)

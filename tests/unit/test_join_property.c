@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random spans and samples in random orders and requests, through two workers that share a table. The oracle
- * knows nothing of tables: a sample is joined exactly when its span came less than a window before or
- * after it, and then it has that span's name and attributes and no other's.
+ * Random spans and samples in random orders and requests, through two workers that share a table.
+ * The oracle knows nothing of tables: a sample is joined exactly when its span came less than a
+ * window before or after it, and then it has that span's name and attributes and no other's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,15 @@
 #define SAMPLES_MAX 10000
 #define REQUESTS_MAX 400
 
-enum means { BY_LINK, BY_LINK_WITHOUT_TRACE, BY_HEX, BY_HEX_AND_TRACE, BY_UPPER, BY_INT, BY_NOTHING };
+enum means {
+    BY_LINK,
+    BY_LINK_WITHOUT_TRACE,
+    BY_HEX,
+    BY_HEX_AND_TRACE,
+    BY_UPPER,
+    BY_INT,
+    BY_NOTHING
+};
 #define MEANS 7
 
 struct span {
@@ -64,7 +72,8 @@ static unsigned below(struct world *w, unsigned n)
     return (unsigned)(fake_random(&w->random) % n);
 }
 
-/* --- Making one --------------------------------------------------------------------------------- */
+/* --- Making one ---------------------------------------------------------------------------------
+ */
 
 static void make_requests(struct world *w, unsigned n)
 {
@@ -72,9 +81,8 @@ static void make_requests(struct world *w, unsigned n)
     int64_t at = 0;
     for (unsigned i = 1; i <= n; i++) {
         at += below(w, 3 * WINDOW_MS / n * 2 + 1);
-        w->requests[i] = (struct request){.at_ms = at,
-                                          .signal = below(w, 2) ? BR_PROFILES : BR_TRACES,
-                                          .worker = below(w, 2)};
+        w->requests[i] = (struct request){
+            .at_ms = at, .signal = below(w, 2) ? BR_PROFILES : BR_TRACES, .worker = below(w, 2)};
     }
     w->requests[1].signal = BR_TRACES;
     w->requests[n].signal = BR_PROFILES;
@@ -94,7 +102,8 @@ static void make_spans(struct world *w, unsigned n)
     w->n_spans = n;
     for (unsigned i = 0; i < n; i++) {
         struct span *s = &w->spans[i];
-        *s = (struct span){.trace = 1 + below(w, n), .id = fake_random(&w->random), .service = below(w, 5)};
+        *s = (struct span){
+            .trace = 1 + below(w, n), .id = fake_random(&w->random), .service = below(w, 5)};
         (void)snprintf(s->name, sizeof s->name, "op-%u", i);
         if (below(w, 2))
             (void)snprintf(s->route, sizeof s->route, "/route/%u", below(w, 50));
@@ -122,7 +131,8 @@ static void make_samples(struct world *w, unsigned n)
     }
 }
 
-/* --- Writing it --------------------------------------------------------------------------------- */
+/* --- Writing it ---------------------------------------------------------------------------------
+ */
 
 static const char *const services[] = {"shop", "cart", "pay", "mail", "auth"};
 
@@ -231,7 +241,8 @@ static void run(struct world *w, struct join_rig *rigs[2])
     both_to(rigs, start, w->requests[w->n_requests - 1].at_ms + 4 * WINDOW_MS);
 }
 
-/* --- The oracle --------------------------------------------------------------------------------- */
+/* --- The oracle ---------------------------------------------------------------------------------
+ */
 
 struct seen {
     unsigned joined, plain;
@@ -346,7 +357,8 @@ static void every_linked_sample_is_joined_and_none_wrongly(void **state)
 static void judge_overflow(struct world *w, struct join_rig *rigs[2])
 {
     struct seen seen = look(w, rigs, false);
-    assert_int_equal(total(rigs, "samples_joined") + total(rigs, "samples_joined_late"), seen.joined);
+    assert_int_equal(total(rigs, "samples_joined") + total(rigs, "samples_joined_late"),
+                     seen.joined);
     double evicted = join_rig_count(rigs[0], "spans_evicted", NULL) +
                      join_rig_count(rigs[1], "spans_evicted", NULL);
     assert_true(evicted > 0);
@@ -358,8 +370,7 @@ static void a_table_that_overflows_joins_none_wrongly(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 10; seed++)
         one_world(seed, SPANS_MAX, SAMPLES_MAX,
-                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}",
-                  judge_overflow);
+                  CONFIG "hold_max_bytes: 1000000000, max_bytes: 1048576}", judge_overflow);
 }
 
 /* Late ones that could not wait are counted, and have no name. */

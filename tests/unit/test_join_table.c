@@ -443,10 +443,8 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
         assert_true(f.types[k].used);
         assert_int_equal(f.types[k].type, k == JOIN_SPAN_TYPES - 1 ? JOIN_TYPES - 1 : k);
     }
-    struct join_sample big = {.trace_id = i.trace,
-                              .span_id = i.span,
-                              .time_ns = UINT64_MAX,
-                              .count = UINT32_MAX};
+    struct join_sample big = {
+        .trace_id = i.trace, .span_id = i.span, .time_ns = UINT64_MAX, .count = UINT32_MAX};
     (void)join_table_sample(t, &big, true, NOW, on_found, &seen, &tally);
     assert_true(join_table_figures(t, i.trace, i.span, &f));
     assert_int_equal(f.count[0], UINT32_MAX);
@@ -524,7 +522,8 @@ static void the_oldest_leave_first(void **state)
     join_table_free(t);
 }
 
-/* Records of every size go round the ring many times, so that what is left at its end takes every size. */
+/* Records of every size go round the ring many times, so that what is left at its end takes every
+ * size. */
 static void records_of_every_size_go_round(void **state)
 {
     (void)state;
@@ -555,8 +554,9 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket has room for sixteen. With some 9,600 of the shortest records in 24,576 slots one is full now and
- * then, and its oldest span leaves although the ring has room: its record lies dead there. */
+/* A bucket has room for sixteen. With some 9,600 of the shortest records in 24,576 slots one is
+ * full now and then, and its oldest span leaves although the ring has room: its record lies dead
+ * there. */
 static void full_buckets_lose_their_oldest(void **state)
 {
     (void)state;
@@ -623,7 +623,8 @@ static void statistics_say_what_is_there(void **state)
     join_table_free(t);
 }
 
-/* --- Names -------------------------------------------------------------------------------------- */
+/* --- Names --------------------------------------------------------------------------------------
+ */
 
 static void types_are_numbered_by_name(void **state)
 {
@@ -673,7 +674,8 @@ static void each_key_has_so_many_values(void **state)
     join_table_free(t);
 }
 
-/* --- Memory ------------------------------------------------------------------------------------- */
+/* --- Memory -------------------------------------------------------------------------------------
+ */
 
 static int fail_after = -1;
 
@@ -712,7 +714,8 @@ static void without_memory_nothing_breaks(void **state)
     assert_true(n_refused > 1);
 }
 
-/* --- A random history ----------------------------------------------------------------------------- */
+/* --- A random history
+ * ----------------------------------------------------------------------------- */
 
 /* Every sample ends in exactly one of found, late, unknown and too late. */
 static void a_random_history_counts_every_sample_once(void **state)
@@ -744,16 +747,17 @@ static void a_random_history_counts_every_sample_once(void **state)
             case 6:
             case 7:
             case 8:
-                enter(t, trace, id, "some name of a span", now - fake_random(&random) % 200, &tally);
+                enter(t, trace, id, "some name of a span", now - fake_random(&random) % 200,
+                      &tally);
                 break;
             default:
                 n_samples++;
                 if (fake_random(&random) % 4 == 0)
                     trace = 0;
                 struct ids i = ids(trace, id);
-                enum join_result r =
-                    sample_of_type(t, trace ? i.trace : NULL, i.span,
-                                   (uint16_t)(fake_random(&random) % JOIN_TYPES), now, &seen, &tally);
+                enum join_result r = sample_of_type(t, trace ? i.trace : NULL, i.span,
+                                                    (uint16_t)(fake_random(&random) % JOIN_TYPES),
+                                                    now, &seen, &tally);
                 found += r == JOIN_FOUND;
                 too_late += r == JOIN_TOO_LATE;
             }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that do everything to one table at once. Run under ThreadSanitizer this finds races; run anyhow it
- * finds what is lost between them: samples are counted once whoever does what, and what is found is whole.
+ * Threads that do everything to one table at once. Run under ThreadSanitizer this finds races; run
+ * anyhow it finds what is lost between them: samples are counted once whoever does what, and what
+ * is found is whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -143,7 +144,8 @@ static void *work(void *arg)
     pthread_barrier_wait(&t->shared->begin);
     for (unsigned i = 0; i < STEPS; i++) {
         /* Each reads the clock a little late, as loops do. */
-        uint64_t now = atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
+        uint64_t now =
+            atomic_fetch_add(&t->shared->clock_ms, i % 8 == 0) - fake_random(&t->seed) % 150;
         switch (fake_random(&t->seed) % 3) {
         case 0:
             enter_some(t, now);
