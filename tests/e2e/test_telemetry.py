@@ -263,6 +263,19 @@ def test_logs_parse_and_obey_their_level(braid, sink, tmp_path, encoding, parse,
     assert server.stdout_path.read_text() == ""
 
 
+def test_nobody_there_is_said_at_once_and_once(braid, new_sink):
+    gone = new_sink()
+    gone.close()
+    server = braid(pipelines(exporter("grpc", gone, retry_on_failure={"initial_interval": "10ms"})),
+                   "--shutdown-timeout=100ms")
+    for n in range(3):
+        send(server, TRACES).expect_ok()
+    said = server.wait_log(r"warn\texporter/otlp\t(not delivered, next try in .*)$").group(1)
+    assert gone.grpc in said and "refused" in said
+    server.stop()
+    assert server.log().count("not delivered") == 1
+
+
 # --- Secrets ------------------------------------------------------------------------------------
 
 SECRET = "canary-1b7e"

@@ -174,6 +174,24 @@ static void test_secrets_stay(void **state)
     }
 }
 
+static void test_headers_at_most(void **state)
+{
+    (void)state;
+    struct fake_exporter_config c;
+    for (int n = BR_HEADERS_MAX; n <= BR_HEADERS_MAX + 1; n++) {
+        struct br_str text = {.max = 1 << 16};
+        br_str_puts(&text, "endpoint: a:1\nheaders:\n");
+        for (int i = 0; i < n; i++)
+            br_str_printf(&text, "  x-%d: v\n", i);
+        struct fixture f = read_into(fake_exporter_options, text.data, &c, sizeof c);
+        assert_int_equal(f.rc, n == BR_HEADERS_MAX ? 0 : BR_EINVAL);
+        if (!f.rc)
+            assert_int_equal(c.headers.n, BR_HEADERS_MAX);
+        done(&f);
+        br_str_release(&text);
+    }
+}
+
 static bool takes(const char *row)
 {
     struct fake_processor_config c;
@@ -356,7 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),     cmocka_unit_test(test_values),
         cmocka_unit_test(test_present),      cmocka_unit_test(test_secrets),
-        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_secrets_stay), cmocka_unit_test(test_headers_at_most), cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_duration),     cmocka_unit_test(test_endpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
