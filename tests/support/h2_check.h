@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/str.h"
 #include "wire/conn.h"
 #include "wire/request.h"
