@@ -85,9 +85,6 @@ nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *cal
     nghttp2_option_set_max_outbound_ack(option, 100);
     nghttp2_option_set_max_settings(option, 32);
     nghttp2_option_set_max_continuations(option, 4);
-    /* Without this the library passes over frames of unknown types in silence, however many. */
-    for (unsigned type = BR_H2_UNKNOWN_FIRST; server && type <= UINT8_MAX; type++)
-        nghttp2_option_set_user_recv_extension_type(option, (uint8_t)type);
     nghttp2_option_set_peer_max_concurrent_streams(option, server ? 100 : 1000);
     nghttp2_session *session = NULL;
     int rc = server ? nghttp2_session_server_new3(&session, callbacks, user, option, &mem)

@@ -25,5 +25,4 @@ int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *setti
                    int32_t connection_window);
 
 #define BR_H2_FRAME_HEADER 9
-#define BR_H2_UNKNOWN_FIRST 0x0a /* the first frame type that RFC 9113 does not have */
 #define BR_H2_FRAME_MAX 16384

@@ -100,8 +100,6 @@ static bool afford(struct server *srv)
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
         srv->tokens = GLITCH_BURST;
-    srv->updates = UPDATES_FIRST;
-    srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
     srv->tokens_at_ms = srv->now_ms;
     srv->tokens -= 1;
     if (srv->tokens >= 0)
@@ -404,28 +402,6 @@ static void allow_updates(struct server *srv, uint8_t sent)
     srv->updates += sent == NGHTTP2_DATA ? UPDATES_PER_DATA : UPDATES_PER_STREAM;
     if (srv->updates > UPDATES_MAX)
         srv->updates = UPDATES_MAX;
-}
-
-/* Frames of unknown types are counted by on_begin_frame; their payload is nothing to us. */
-static int on_extension_chunk(nghttp2_session *session, const nghttp2_frame_hd *hd,
-                              const uint8_t *data, size_t len, void *user)
-{
-    (void)session;
-    (void)hd;
-    (void)data;
-    (void)len;
-    (void)user;
-    return NGHTTP2_ERR_CANCEL;
-}
-
-static int unpack_extension(nghttp2_session *session, void **payload, const nghttp2_frame_hd *hd,
-                            void *user)
-{
-    (void)session;
-    (void)payload;
-    (void)hd;
-    (void)user;
-    return NGHTTP2_ERR_CANCEL;
 }
 
 static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, void *user)
@@ -739,8 +715,6 @@ static nghttp2_session *make_session(struct server *srv)
     nghttp2_session_callbacks_set_on_frame_recv_callback(cb, on_frame_recv);
     nghttp2_session_callbacks_set_on_begin_frame_callback(cb, on_begin_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(cb, on_data_chunk);
-    nghttp2_session_callbacks_set_on_extension_chunk_recv_callback(cb, on_extension_chunk);
-    nghttp2_session_callbacks_set_unpack_extension_callback(cb, unpack_extension);
     nghttp2_session_callbacks_set_on_frame_send_callback(cb, on_frame_send);
     nghttp2_session_callbacks_set_on_stream_close_callback(cb, on_stream_close);
     nghttp2_session_callbacks_set_send_data_callback(cb, send_data);
