@@ -44,6 +44,7 @@ static inline bool h2_check_is(const struct br_request *r, const char *path)
 static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
 {
     static const struct br_header more = {"x-more", "1"};
+    bool fail = h2_check_is(r, "/grpc/fail");
     r->user = NULL;
     c->n_replied++;
     br_request_reply(r, &(struct br_response){.status = 200,
@@ -51,8 +52,8 @@ static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
                                               .headers = &more,
                                               .n_headers = 1,
                                               .text = h2_check_is(r, "/empty") ? NULL : "done",
-                                              .grpc_status = h2_check_is(r, "/grpc/fail") ? 3 : 0,
-                                              .grpc_message = "no"});
+                                              .grpc_status = fail ? 3 : 0,
+                                              .grpc_message = fail ? "no" : NULL});
 }
 
 static inline void h2_check_begin(struct br_service *self, struct br_request *r)

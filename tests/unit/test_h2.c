@@ -105,6 +105,13 @@ static void unknown_frames(struct wire *w, uint32_t n)
     h2_frame(w, 0x77, 0, 0, "x", 1);
 }
 
+/* CVE-2019-9517 and its neighbours: nothing was sent that there could be room made for. */
+static void window_updates(struct wire *w, uint32_t n)
+{
+    (void)n;
+    h2_frame(w, H2_WINDOW_UPDATE, 0, 0, "\0\0\0\1", 4);
+}
+
 /* CVE-2023-44487: requests that are taken back at once. */
 static void rapid_resets(struct wire *w, uint32_t n)
 {
@@ -208,6 +215,7 @@ static void floods_end_the_connection(void **state)
     FLOOD(settings);
     FLOOD(priorities);
     FLOOD(unknown_frames);
+    FLOOD(window_updates);
     FLOOD(rapid_resets);
     FLOOD(empty_data);
     FLOOD(made_you_reset);
@@ -227,7 +235,7 @@ static void the_client_is_told_to_calm_down(void **state)
         pings(&w, n);
         rc = feed(c, &w);
     }
-    assert_int_not_equal(rc, 0);
+    assert_true(rc != 0);
     assert_true(sent_code(c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
 }
 
@@ -607,16 +615,24 @@ static void failures_are_trailers_only(void **state)
     peer_free(&p);
 }
 
-/* RFC 9113 section 8.1: the rest of a large request is not wanted any more, which is no error. */
-static void an_early_answer_ends_the_request(void **state)
+/* Answered before the client has sent all: it is heard to the end, or to 64 KiB, whatever comes first;
+ * then the rest is not wanted any more, which is no error (RFC 9113 section 8.1). */
+static void an_early_answer_waits_a_while_for_the_rest(void **state)
 {
-    static char some[70000];
     struct peer p;
-    struct upload u = {some, sizeof some, true};
+    static char data[70000];
+    struct upload u = {"some", 4, true}, large = {data, sizeof data, true};
+    memset(data, 'x', sizeof data);
     peer_init(&p, *state);
-    request(&p, "POST", "/now", &u);
+    int32_t id = request(&p, "POST", "/now", &u);
+    assert_true(!p.log.data || !strstr(p.log.data, "data"));
+    u.open = false;
+    nghttp2_session_resume_data(p.session, id);
+    carry(&p);
     assert_non_null(strstr(p.log.data, "1 data done; 1 closed 0; "));
-    assert_log(p.c, "begin /now; ");
+    request(&p, "POST", "/now", &large);
+    assert_non_null(strstr(p.log.data, "3 data done; 3 closed 0; "));
+    assert_log(p.c, "begin /now; begin /now; ");
     assert_true(p.c->conn->ops->idle(p.c->conn));
     peer_free(&p);
 }
@@ -628,13 +644,14 @@ static void a_client_may_take_its_request_back(void **state)
     peer_init(&p, *state);
     int32_t a = request(&p, "POST", "/later", &u), b = request(&p, "POST", "/later", &part);
     assert_false(p.c->conn->ops->idle(p.c->conn));
-    assert_true(p.c->conn->ops->owes_since(p.c->conn, 0) != UINT64_MAX);
+    /* The rest of the second, for so long. */
+    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms), p.c->now_ms);
     nghttp2_submit_rst_stream(p.session, 0, a, NGHTTP2_CANCEL);
     nghttp2_submit_rst_stream(p.session, 0, b, NGHTTP2_CANCEL);
     carry(&p);
     assert_int_equal(p.c->n_gone, 2);
     assert_true(p.c->conn->ops->idle(p.c->conn));
-    assert_true(p.c->conn->ops->owes_since(p.c->conn, 0) == UINT64_MAX);
+    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms) == UINT64_MAX);
     h2_check_answer(p.c); /* nobody left */
     peer_free(&p);
 }
@@ -732,7 +749,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_unary_call_has_its_status_in_trailers, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(replies_over_http, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(failures_are_trailers_only, setup_bare, teardown),
-        cmocka_unit_test_setup_teardown(an_early_answer_ends_the_request, setup_bare, teardown),
+        cmocka_unit_test_setup_teardown(an_early_answer_waits_a_while_for_the_rest, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(a_client_may_take_its_request_back, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(many_streams_at_once, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(shutting_down_finishes_what_has_begun, setup_bare, teardown),
