@@ -14,8 +14,10 @@ each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
 
 @pytest.fixture
 def through(braid, sink):
-    """through(processors) starts Braid with them in front of the sink."""
-    return lambda **processors: braid(pipelines(exporter("grpc", sink), processors=processors))
+    """through(processors) starts Braid with them in front of the sink; every worker has batches of
+    its own, so that there is one."""
+    return lambda **processors: braid(
+        pipelines(exporter("grpc", sink), processors=processors, workers=1))
 
 
 def send_apart(server, signal, n_requests, **more):

@@ -10,8 +10,9 @@ import subprocess
 import time
 import urllib.request
 
-BINARY = os.environ.get(
-    "BRAID", str(pathlib.Path(__file__).resolve().parents[2] / "build" / "braid"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = str(pathlib.Path(os.environ.get("BRAID", ROOT / "build" / "braid")).resolve())
+WORKERS = int(os.environ.get("BRAID_WORKERS", "1"))  # of pipelines() that do not say
 DEADLINE_S = 30.0  # generous: the sanitizers' builds run on busy machines too
 
 
@@ -52,7 +53,8 @@ def pipelines(exporters, *, signals=("traces", "profiles"), grpc=None, http=None
         "extensions": extensions or {},
         "service": {"extensions": list(extensions or {}),
                     "pipelines": {kind: pipeline for kind in signals},
-                    "telemetry": {"metrics": {"readers": [reader]}}, **service},
+                    "telemetry": {"metrics": {"readers": [reader]}},
+                    "workers": WORKERS, **service},
     }
 
 

@@ -110,7 +110,8 @@ static void any_byte_may_be_wrong(void **state)
         for (size_t i = 0; i < w.len; i++) {
             uint8_t was = w.data[i];
             for (int k = 0; k < 24; k++) {
-                w.data[i] = k < 8 ? (uint8_t)(was ^ 1u << k) : (uint8_t)fake_random(&seed);
+                unsigned wrong = k < 8 ? was ^ 1u << k : (unsigned)fake_random(&seed);
+                w.data[i] = (uint8_t)wrong;
                 int rc = walk_check(c, &w);
                 assert_true(rc == BR_EINVAL || rc == BR_ETOOBIG ||
                             (rc == 0 && walk_check_writes(c, &w)));
