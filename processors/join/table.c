@@ -11,16 +11,25 @@
 #include "wire/protobuf.h"
 
 #define SHARDS 16u
-#define WAYS 16u /* slots of a bucket: two cache lines side by side */
-#define TAG_BITS 20u
-#define POSITION_BITS 44u /* in units of 8 bytes: never comes round */
-/* Sixteenths of the bytes: slots, so many that about a third is used when the ring is full (a
- * bucket then overflows once in a hundred thousand), and figures; records take the rest. */
+#define WAYS 15u /* slots of a bucket */
+/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes four of fifteen slots
+ * are used when the ring is full (one record in thirty thousand finds its bucket full then), and
+ * figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define KEYS_MAX 32u
 #define SERVICES 4096u
 #define RESERVED 8u /* position 0 means an empty slot */
+
+/* Two cache lines side by side. Slots are filled one after the other, round and round, so that
+ * the next one is the oldest, whose record most likely has left. Tags lie together: four words tell
+ * which may match. */
+struct bucket {
+    uint16_t tags[WAYS];
+    uint16_t next;         /* slot to fill */
+    uint8_t positions[96]; /* six bytes each, in units of 8 bytes: never comes round */
+};
+_Static_assert(sizeof(struct bucket) == 128, "a bucket is two cache lines");
 
 /* In the ring, 8-byte aligned, followed by the texts. */
 struct record {
@@ -39,7 +48,7 @@ struct record {
 
 struct shard {
     pthread_mutex_t lock;
-    uint64_t *slots; /* tag << POSITION_BITS | position / 8 */
+    struct bucket *buckets;
     uint64_t n_buckets;
     uint8_t *ring;
     uint64_t ring_size, head, tail; /* positions only grow */
@@ -95,9 +104,9 @@ static struct shard *shard_of(struct join_table *t, uint64_t hash)
     return &t->shards[hash & (SHARDS - 1)];
 }
 
-static uint64_t *bucket(const struct shard *s, uint64_t hash)
+static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
 {
-    return s->slots + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32) * WAYS;
+    return s->buckets + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32);
 }
 
 /* Position in the ring, by its distance from the head: cheaper than a division. */
@@ -116,9 +125,18 @@ static void advance(struct shard *s, uint32_t size)
         s->head_at = 0;
 }
 
-static uint64_t position_of(uint64_t slot)
+static uint64_t position_in(const struct bucket *b, unsigned slot)
 {
-    return (slot & ((1ull << POSITION_BITS) - 1)) * 8;
+    uint64_t v;
+    memcpy(&v, b->positions + 6u * slot, sizeof v); /* the last one's spare bytes are the padding */
+    return (v & 0xffffffffffffu) * 8;
+}
+
+static void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
+{
+    position /= 8;
+    b->tags[slot] = (uint16_t)(hash >> 48);
+    memcpy(b->positions + 6u * slot, &position, 6);
 }
 
 /* --- Figures -------------------------------------------------------------------------------- */
@@ -235,18 +253,19 @@ static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, ui
     return position;
 }
 
-static bool live(const struct shard *s, uint64_t slot)
+/* True when the slot's record is in the ring: position 0 is before every tail. */
+static bool live(const struct shard *s, const struct bucket *b, unsigned slot)
 {
-    return slot && position_of(slot) >= s->tail;
+    return position_in(b, slot) >= s->tail;
 }
 
 /* --- The slots ------------------------------------------------------------------------------ */
 
-/* Where a span's record is, and where it would be. */
+/* Where a span's record is. */
 struct place {
-    uint64_t *slot;  /* of its record, or NULL */
-    uint64_t *spare; /* else, for a new one: a free slot, or, in a full bucket, the oldest */
-    bool ambiguous;  /* no slot, because more than one fits */
+    struct bucket *bucket;
+    int slot;       /* -1: there is none */
+    bool ambiguous; /* there is none because more than one fits */
 };
 
 enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
@@ -260,44 +279,68 @@ static enum match match(const struct record *r, uint64_t span_id, const uint8_t 
     return memcmp(r->trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
 }
 
+/* A bit for each slot whose tag is `tag`; now and then for one more. */
+static uint32_t tagged(const struct bucket *b, uint16_t tag)
+{
+    const uint64_t ones = 0x0001000100010001u;
+    uint32_t hits = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t four;
+        memcpy(&four, (const uint8_t *)b + 8 * i, sizeof four);
+        four ^= ones * tag;
+        uint64_t zero = (four - ones) & ~four & ones << 15; /* the top bits of lanes that are 0 */
+        hits |= (uint32_t)((zero >> 15) * 0x1000200040008u >> 48 & 15) << 4 * i;
+    }
+    return hits & ((1u << WAYS) - 1);
+}
+
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
 static struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
                          const uint8_t *trace_id)
 {
-    uint64_t tag = hash >> (64 - TAG_BITS), tail = s->tail / 8, oldest = UINT64_MAX;
-    uint64_t *slots = bucket(s, hash), *half = NULL;
-    uint32_t hits = 0, spare = 0;
-    bool ambiguous = false;
-    /* Without a branch: which slots are free is as good as random. */
-    for (uint32_t i = 0; i < WAYS; i++) {
-        uint64_t position = slots[i] & ((1ull << POSITION_BITS) - 1);
-        position = position < tail ? 0 : position; /* never used, or its record has left */
-        spare = position < oldest ? i : spare;
-        oldest = position < oldest ? position : oldest;
-        hits |= (uint32_t)((slots[i] >> POSITION_BITS == tag) & (position != 0)) << i;
-    }
-    for (; hits; hits &= hits - 1) {
-        uint64_t *slot = &slots[__builtin_ctz(hits)];
-        enum match m = match(at(s, position_of(*slot)), span_id, trace_id);
-        if (m == MATCH_BOTH)
-            return (struct place){.slot = slot};
-        ambiguous = ambiguous || (m == MATCH_SPAN && half);
+    struct place place = {.bucket = bucket_of(s, hash), .slot = -1};
+    int half = -1;
+    for (uint32_t hits = tagged(place.bucket, (uint16_t)(hash >> 48)); hits; hits &= hits - 1) {
+        int slot = __builtin_ctz(hits);
+        if (!live(s, place.bucket, (unsigned)slot))
+            continue;
+        enum match m = match(at(s, position_in(place.bucket, (unsigned)slot)), span_id, trace_id);
+        if (m == MATCH_BOTH) {
+            place.slot = slot;
+            return place;
+        }
+        place.ambiguous = place.ambiguous || (m == MATCH_SPAN && half >= 0);
         if (m == MATCH_SPAN)
             half = slot;
     }
-    if (half && !ambiguous)
-        return (struct place){.slot = half};
-    return (struct place){.spare = &slots[spare], .ambiguous = ambiguous};
+    if (!place.ambiguous)
+        place.slot = half;
+    return place;
+}
+
+static struct record *record_at(const struct shard *s, const struct place *p)
+{
+    return p->slot < 0 ? NULL : at(s, position_in(p->bucket, (unsigned)p->slot));
+}
+
+/* The slot for a new record: the next free one or, in a full bucket, the oldest. */
+static unsigned spare(const struct shard *s, const struct bucket *b)
+{
+    unsigned slot = b->next;
+    for (unsigned n = 0; n < WAYS && live(s, b, slot); n++)
+        slot = slot + 1 < WAYS ? slot + 1 : 0;
+    return slot;
+}
+
+static void fill(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
+{
+    b->next = (uint16_t)(slot + 1 < WAYS ? slot + 1 : 0);
+    set_slot(b, slot, hash, position);
 }
 
 static uint32_t record_size(size_t texts)
 {
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
-}
-
-static void set_slot(uint64_t *slot, uint64_t hash, uint64_t position)
-{
-    *slot = hash >> (64 - TAG_BITS) << POSITION_BITS | position / 8;
 }
 
 /* --- Spans ---------------------------------------------------------------------------------- */
@@ -355,12 +398,17 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash,
     uint32_t figures = 0;
     uint64_t position = reserve(t, s, size, now_ms, out);
     struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
-    if (place.slot)
-        figures = take_over(t, s, at(s, position_of(*place.slot)), now_ms, out);
-    else if (live(s, *place.spare))
-        leave(t, s, at(s, position_of(*place.spare)), now_ms, out);
+    struct record *old = record_at(s, &place);
+    if (old) {
+        figures = take_over(t, s, old, now_ms, out);
+        set_slot(place.bucket, (unsigned)place.slot, hash, position);
+    } else {
+        unsigned slot = spare(s, place.bucket);
+        if (live(s, place.bucket, slot))
+            leave(t, s, at(s, position_in(place.bucket, slot)), now_ms, out);
+        fill(place.bucket, slot, hash, position);
+    }
     write_record(at(s, position), span, size, figures, now_ms);
-    set_slot(place.slot ? place.slot : place.spare, hash, position);
     s->n_spans++;
 }
 
@@ -389,8 +437,9 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
     for (unsigned i = 0; i < n; i++) {
         hashes[i] = mix(t, br_load64(spans[i].span_id));
         const struct shard *s = shard_of(t, hashes[i]);
-        __builtin_prefetch(bucket(s, hashes[i]), 1);
-        __builtin_prefetch(bucket(s, hashes[i]) + 8, 1);
+        const struct bucket *b = bucket_of(s, hashes[i]);
+        __builtin_prefetch(b, 1);
+        __builtin_prefetch((const uint8_t *)b + 64, 1);
         first[(hashes[i] & (SHARDS - 1)) + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
@@ -453,8 +502,9 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
                          .seen = tenths(now_ms),
                          .pending = true,
                          .has_trace = sample->trace_id != NULL};
-    uint64_t *spare = find(s, hash, span_id, sample->trace_id).spare;
-    if (live(s, *spare)) {
+    struct bucket *b = bucket_of(s, hash);
+    unsigned slot = spare(s, b);
+    if (live(s, b, slot)) {
         /* Spans are worth more than samples without one. */
         r->dead = true;
         return false;
@@ -462,7 +512,7 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
     add_sample(figures_of(s, r, true), sample, !sample->held);
-    set_slot(spare, hash, s->head - size);
+    fill(b, slot, hash, s->head - size);
     s->n_pending++;
     return true;
 }
@@ -472,7 +522,7 @@ static void remember(struct join_table *t, struct shard *s, uint64_t hash,
                      const struct place *place, const struct join_sample *sample, uint64_t now_ms,
                      struct join_tally *out)
 {
-    struct record *r = place->slot ? at(s, position_of(*place->slot)) : NULL;
+    struct record *r = record_at(s, place);
     struct join_figures *f = r ? figures_of(s, r, true) : NULL;
     bool waits = !sample->held && (!r || r->pending);
     if (f) {
@@ -494,11 +544,11 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     enum join_result result = JOIN_UNKNOWN;
     pthread_mutex_lock(&s->lock);
     struct place place = find(s, hash, span_id, sample->trace_id);
-    struct record *r = place.slot ? at(s, position_of(*place.slot)) : NULL;
+    struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now_ms)) {
         leave(t, s, r, now_ms, out);
-        *place.slot = 0;
-        place = (struct place){.spare = place.slot};
+        set_slot(place.bucket, (unsigned)place.slot, 0, 0);
+        place.slot = -1;
     } else if (r && !r->pending) {
         result = expired(t, r, now_ms) ? JOIN_TOO_LATE : JOIN_FOUND;
     }
@@ -516,8 +566,8 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
     pthread_mutex_lock(&s->lock);
-    const uint64_t *slot = find(s, hash, id, trace_id).slot;
-    const struct record *r = slot ? at(s, position_of(*slot)) : NULL;
+    struct place place = find(s, hash, id, trace_id);
+    const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
     if (any)
         *ret = s->figures[r->figures - 1];
@@ -627,12 +677,12 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 
 static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
 {
-    s->n_buckets = bytes / 16 * SLOTS_SHARE / (WAYS * sizeof(uint64_t));
-    size_t slots = s->n_buckets * WAYS * sizeof(uint64_t);
+    s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket);
+    size_t slots = s->n_buckets * sizeof(struct bucket);
     s->n_figures = (uint32_t)(bytes / 16 * FIGURES_SHARE / sizeof(struct join_figures));
     size_t figures = (s->n_figures * sizeof(struct join_figures) + 63) & ~(size_t)63;
     pthread_mutex_init(&s->lock, NULL);
-    s->slots = (uint64_t *)(void *)memory;
+    s->buckets = (struct bucket *)(void *)memory;
     s->figures = (struct join_figures *)(void *)(memory + slots);
     s->ring = memory + slots + figures;
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */

@@ -554,7 +554,7 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket has room for sixteen. With some 9,600 of the shortest records in 24,576 slots one is
+/* A bucket has room for fifteen. With some 9,600 of the shortest records in 23,040 slots one is
  * full now and then, and its oldest span leaves although the ring has room: its record lies dead
  * there. */
 static void full_buckets_lose_their_oldest(void **state)
