@@ -97,8 +97,6 @@ static bool afford(struct server *srv)
     srv->tokens += (double)(srv->now_ms - srv->tokens_at_ms) * GLITCH_PER_S / 1000.0;
     if (srv->tokens > GLITCH_BURST)
         srv->tokens = GLITCH_BURST;
-    srv->updates = UPDATES_FIRST;
-    srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
     srv->tokens_at_ms = srv->now_ms;
     srv->tokens -= 1;
     if (srv->tokens >= 0)

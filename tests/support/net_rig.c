@@ -32,6 +32,7 @@ int net_setup(void **state)
     struct net_rig *rig = calloc(1, sizeof *rig);
     struct br_err err = {0};
     assert_non_null(rig);
+    br_log_setup(BR_LOG_ERROR, false, 2);
     rig->net = br_net_new();
     assert_non_null(rig->net);
     assert_int_equal(br_loop_new(rig->net, 0, 1, &rig->loop, &err), 0);
