@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -199,6 +200,8 @@ struct net_peer *net_peer_of(int fd)
 {
     struct net_peer *p = calloc(1, sizeof *p);
     assert_non_null(p);
+    int one = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a unix socket has none */
     p->fd = fd;
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     return p;
