@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ int net_setup(void **state)
     struct net_rig *rig = calloc(1, sizeof *rig);
     struct br_err err = {0};
     assert_non_null(rig);
+    br_log_setup(BR_LOG_ERROR, false, 2);
     rig->net = br_net_new();
     assert_non_null(rig->net);
     assert_int_equal(br_loop_new(rig->net, 0, 1, &rig->loop, &err), 0);
@@ -198,6 +200,8 @@ struct net_peer *net_peer_of(int fd)
 {
     struct net_peer *p = calloc(1, sizeof *p);
     assert_non_null(p);
+    int one = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a unix socket has none */
     p->fd = fd;
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
     return p;

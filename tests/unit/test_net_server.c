@@ -763,6 +763,7 @@ static void timers_of_no_delay(void **state)
 
 int main(void)
 {
+    cmocka_set_test_filter(getenv("NET_TESTS"));
     const struct CMUnitTest tests[] = {
         NET_TEST(three_requests_in_one_segment),
         NET_TEST(split_at_every_byte),
