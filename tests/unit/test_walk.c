@@ -470,6 +470,10 @@ static void two_resources_are_one(void **state)
         assert_int_equal(walk_check(c, &w), 0);
         assert_int_equal(c->item->n_items, c->signal == BR_TRACES);
         assert_true(walk_check_writes(c, &want));
+        size_t len;
+        const uint8_t *united = br_part_resource(&c->item->parts[0], &len);
+        assert_int_equal(len, 22); /* two attributes of ten bytes, and the count's two */
+        assert_memory_equal(united, want.data + 4, len);
         if (c->signal == BR_TRACES) {
             const struct br_part *part = &c->item->parts[0];
             assert_true(c->item->spans[0].body >= part->raw &&
