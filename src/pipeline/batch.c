@@ -12,10 +12,10 @@
 
 /* Late acknowledgement: a batch that has left and has not ended, in one piece or several. */
 struct batch {
-    struct br_list link; /* batcher->out */
+    struct br_list link;        /* batcher->out */
     struct br_batcher *batcher; /* NULL once that was freed */
-    struct br_list waiting; /* the items it was made of */
-    unsigned n_pieces;      /* not ended */
+    struct br_list waiting;     /* the items it was made of */
+    unsigned n_pieces;          /* not ended */
     struct br_outcome outcome;
 };
 
@@ -156,7 +156,8 @@ static void start_timer(struct br_batcher *b, uint64_t ms)
     (void)br_host_timer(b->host, &b->timer, ms, on_timer);
 }
 
-/* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again. */
+/* Lets what was gathered leave. False when there is no memory: it stays, and a timer tries again.
+ */
 static bool leave(struct br_batcher *b)
 {
     park_timer(b);
@@ -285,8 +286,7 @@ void br_batcher_flush(struct br_batcher *b)
 
 bool br_batcher_idle(const struct br_batcher *b)
 {
-    return !gathered_any(b) && br_list_empty(&b->out) &&
-           (!b->keeper || br_keeper_idle(b->keeper));
+    return !gathered_any(b) && br_list_empty(&b->out) && (!b->keeper || br_keeper_idle(b->keeper));
 }
 
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
@@ -332,10 +332,10 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     }
     b->by_size = br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_batch_size_trigger_send",
                                 NULL, NULL);
-    b->by_timeout = br_node_metric(node, BR_COUNTER,
-                                   "otelcol_processor_batch_timeout_trigger_send", NULL, NULL);
-    b->size_sum = br_node_metric(node, BR_COUNTER,
-                                 "otelcol_processor_batch_batch_send_size_sum", NULL, NULL);
+    b->by_timeout = br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_timeout_trigger_send",
+                                   NULL, NULL);
+    b->size_sum =
+        br_node_metric(node, BR_COUNTER, "otelcol_processor_batch_batch_send_size_sum", NULL, NULL);
     b->size_count = br_node_metric(node, BR_COUNTER,
                                    "otelcol_processor_batch_batch_send_size_count", NULL, NULL);
     return b;
@@ -349,7 +349,8 @@ void br_batcher_free(struct br_batcher *b)
     b->on_end = NULL;
     br_host_timer_stop(b->host, &b->timer);
     br_keeper_free(b->keeper);
-    /* The items of late batches that are still out there are told now; the batch ends on its own. */
+    /* The items of late batches that are still out there are told now; the batch ends on its own.
+     */
     while (!br_list_empty(&b->out)) {
         struct batch *batch = br_container_of(b->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &o);

@@ -16,7 +16,8 @@ struct place {
     struct br_list link; /* graph->places, in order of creation */
     struct br_node node;
     const struct br_instance *instance;
-    const struct br_pipeline *pipeline; /* of a processor that is one per pipeline; NULL otherwise */
+    const struct br_pipeline
+        *pipeline; /* of a processor that is one per pipeline; NULL otherwise */
     unsigned depth;
     bool started;
     struct br_graph *graph;
@@ -40,8 +41,7 @@ struct br_graph {
     struct br_deferred step;
 };
 
-#define each_place(g, l)                                                                           \
-    for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
+#define each_place(g, l) for (struct br_list *l = (g)->places.next; l != &(g)->places; l = l->next)
 
 static struct place *place_of(struct br_list *l)
 {
@@ -55,8 +55,8 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
         return;
     }
-    if (node->component->resolves && item->signal == BR_PROFILES &&
-        br_item_has_references(item) && br_item_inline_references(item)) {
+    if (node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item) &&
+        br_item_inline_references(item)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;
     }
@@ -66,7 +66,8 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
 static struct place *find(struct br_graph *g, const struct br_instance *instance,
                           const struct br_pipeline *pipeline)
 {
-    each_place(g, l) {
+    each_place(g, l)
+    {
         struct place *p = place_of(l);
         if (p->instance == instance && p->pipeline == pipeline)
             return p;
@@ -307,13 +308,15 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
     int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
     if (!rc)
         rc = order(g, err);
-    each_place(g, l) {
+    each_place(g, l)
+    {
         if (!rc)
             rc = create(g, place_of(l), err);
     }
     for (size_t i = 0; i < config->n_pipelines && !rc; i++)
         rc = wire(g, i, err);
-    each_place(g, l) {
+    each_place(g, l)
+    {
         if (!rc && place_of(l)->node.component->kind == BR_RECEIVER)
             rc = wire_receiver(g, place_of(l), err);
     }
@@ -340,7 +343,8 @@ static int start(struct place *p, struct br_err *err)
 int br_graph_start(struct br_graph *g, struct br_err *err)
 {
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
-        each_place(g, l) {
+        each_place(g, l)
+        {
             if (place_of(l)->depth != depth)
                 continue;
             int rc = start(place_of(l), err);
@@ -391,7 +395,8 @@ static void step(struct br_deferred *d)
     struct br_graph *g = br_container_of(d, struct br_graph, step);
     for (; g->depth <= DEPTH_EXPORTER + 1; g->depth++) {
         bool waiting = false;
-        each_place(g, l) {
+        each_place(g, l)
+        {
             struct place *p = place_of(l);
             if (p->depth != g->depth || !p->node.state)
                 continue;
@@ -417,8 +422,8 @@ void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
     br_host_defer(g->host, &g->step, step);
 }
 
-/* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait for
- * it upstream. What still comes to it afterwards is refused. */
+/* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait
+ * for it upstream. What still comes to it afterwards is refused. */
 static void destroy(struct place *p)
 {
     struct br_node *node = &p->node;
@@ -445,7 +450,8 @@ void br_graph_free(struct br_graph *g)
     g->on_drained = NULL;
     /* Downstream first: nothing that is destroyed has an item left further down. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
-        each_place(g, l) {
+        each_place(g, l)
+        {
             if (place_of(l)->depth == depth)
                 destroy(place_of(l));
         }

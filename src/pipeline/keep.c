@@ -41,7 +41,8 @@ void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason
         return;
     char more[64] = "";
     if (held)
-        (void)snprintf(more, sizeof more, " (%llu such messages held back)", (unsigned long long)held);
+        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
+                       (unsigned long long)held);
     br_error(&node->log, "dropped %u %s (%s): %s: %s%s", n, br_signal_items(item->signal), reason,
              br_status_name(why->status), why->text, more);
 }
@@ -51,9 +52,9 @@ static void end(struct kept *p, const struct br_outcome *o)
     struct br_keeper *k = p->keeper;
     if (o->verdict != BR_DONE)
         br_keep_drop(k->node, p->item,
-                     k->freeing                  ? "shutdown"
+                     k->freeing                ? "shutdown"
                      : o->verdict == BR_REJECT ? "rejected"
-                                                 : "retries_exhausted",
+                                               : "retries_exhausted",
                      o, &k->log_limit);
     br_host_timer_stop(k->node->host, &p->timer);
     k->bytes -= p->bytes;

@@ -20,8 +20,8 @@ struct br_queue {
     size_t size;             /* of waiting and flying, by the sizer */
     size_t bytes;            /* the same in bytes */
     unsigned in_flight;
-    bool stalled;            /* the destination refused the last attempt for now */
-    size_t stalled_bytes;    /* our part of host->stalled_bytes */
+    bool stalled;          /* the destination refused the last attempt for now */
+    size_t stalled_bytes;  /* our part of host->stalled_bytes */
     struct br_timer again; /* for what could not be sent without memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
@@ -142,8 +142,7 @@ static void dispatch(struct br_queue *q)
 {
     unsigned most = q->config->enabled ? (unsigned)q->config->num_consumers : ~0u;
     while (!q->closing && q->in_flight < most && !br_list_empty(&q->waiting)) {
-        struct br_item *item =
-            br_container_of(br_list_shift(&q->waiting), struct br_item, link);
+        struct br_item *item = br_container_of(br_list_shift(&q->waiting), struct br_item, link);
         if (!send_one(q, item)) {
             br_list_append(&q->waiting, &item->link);
             (void)br_host_timer(q->node->host, &q->again, NO_MEMORY_MS, on_again);
@@ -267,8 +266,7 @@ static void make_metrics(struct br_queue *q)
         (void)snprintf(name, sizeof name, "otelcol_exporter_enqueue_failed_%s", names[s]);
         q->refused[s] = br_node_metric(q->node, BR_COUNTER, name, NULL, NULL);
     }
-    q->size_metric =
-        br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
+    q->size_metric = br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_size", NULL, NULL);
     q->flight_metric =
         br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
     *br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
@@ -356,7 +354,8 @@ static const char *const batch_sizers[] = {"items", "bytes", NULL};
 
 static const struct br_option queue_batch_options[] = {
     BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
-    BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0, "a batch of this size leaves"),
+    BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
+           "a batch of this size leaves"),
     BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0, "cut above it; 0: never"),
     BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers, "unit of the two sizes"),
     BR_IGNORED("partition", "batches are not partitioned by metadata here"),

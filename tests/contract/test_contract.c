@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What holds for every component in br_components, run in a real graph over a fake host:
- * receiver under test -> sink; source -> processor under test -> sink; source -> exporter under test.
+ * receiver under test -> sink; source -> processor under test -> sink; source -> exporter under
+ * test.
  *
  * Every item is finished exactly once; nothing is delivered twice, and all of it where everybody
  * says yes; nothing is forwarded after the drain; the ledger closes with nothing held; no memory is
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants setjmp.h and stdarg.h */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -24,8 +25,8 @@
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
 
-#define ITEMS 12        /* of each signal, in one run */
-#define SIZE 5          /* spans or samples of each */
+#define ITEMS 12 /* of each signal, in one run */
+#define SIZE 5   /* spans or samples of each */
 #define SEEDS 12
 #define LONG_MS 1200000 /* longer than any retry */
 
@@ -58,7 +59,7 @@ struct bed {
     uint64_t seed;
     uint64_t next[BR_SIGNALS]; /* numbers given to items */
     unsigned n_sent, n_back, n_done, n_drained;
-    uint8_t *back;             /* by item: how often it came back */
+    uint8_t *back; /* by item: how often it came back */
 };
 
 static struct bed *the_bed;
@@ -686,7 +687,10 @@ static const struct {
     const char *name;
     CMUnitTestFunction fn;
 } rules[] = {
-#define RULE(fn) {#fn, fn}
+#define RULE(fn)                                                                                   \
+    {                                                                                              \
+#fn, fn                                                                                    \
+    }
     RULE(is_described),
     RULE(is_created_and_destroyed),
     RULE(drains_with_nothing_to_do),
@@ -713,7 +717,7 @@ int main(void)
     while (br_components[n_components])
         n_components++;
     struct CMUnitTest *tests = calloc(n_components * BR_COUNT(rules), sizeof *tests);
-    char (*names)[128] = calloc(n_components * BR_COUNT(rules), sizeof *names);
+    char(*names)[128] = calloc(n_components * BR_COUNT(rules), sizeof *names);
     if (!tests || !names)
         return 1;
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -722,9 +726,8 @@ int main(void)
             const struct br_component *c = br_components[i];
             (void)snprintf(names[n], sizeof names[n], "%s %s %s", c->name, br_kind_name(c->kind),
                            rules[k].name);
-            tests[n] = (struct CMUnitTest){.name = names[n],
-                                           .test_func = rules[k].fn,
-                                           .initial_state = (void *)(uintptr_t)c};
+            tests[n] = (struct CMUnitTest){
+                .name = names[n], .test_func = rules[k].fn, .initial_state = (void *)(uintptr_t)c};
         }
     }
     int failed = _cmocka_run_group_tests("contract", tests, n, NULL, NULL);

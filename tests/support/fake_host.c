@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the three above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -515,8 +515,9 @@ void fake_host_check_ledger(struct fake_host *h)
     for (int s = 0; s < BR_SIGNALS; s++) {
         const struct br_ledger *l = &h->host.ledger;
         if (missing(h, (enum br_signal)s) != 0 || *l->held[s] != 0)
-            fail_msg("ledger of %s: received %.0f, sent %.0f, rejected %.0f, dropped %.0f, held %.0f",
-                     br_signal_name((enum br_signal)s), *l->received[s], *l->sent[s],
-                     *l->rejected[s], fake_host_dropped(h, (enum br_signal)s, NULL), *l->held[s]);
+            fail_msg(
+                "ledger of %s: received %.0f, sent %.0f, rejected %.0f, dropped %.0f, held %.0f",
+                br_signal_name((enum br_signal)s), *l->received[s], *l->sent[s], *l->rejected[s],
+                fake_host_dropped(h, (enum br_signal)s, NULL), *l->held[s]);
     }
 }

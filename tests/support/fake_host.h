@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A host for tests: no sockets, and a clock that only the test moves. Its servers take requests that
- * the test makes, its clients answer as the test says. Its own bookkeeping is in the C library's
- * memory, so that tests which count or fail br_malloc see the code under test alone.
+ * A host for tests: no sockets, and a clock that only the test moves. Its servers take requests
+ * that the test makes, its clients answer as the test says. Its own bookkeeping is in the C
+ * library's memory, so that tests which count or fail br_malloc see the code under test alone.
  */
 #pragma once
 
@@ -20,9 +20,9 @@ struct fake_request;
 
 /* What a fake client says to an exchange. All zero is success: HTTP 200, or gRPC OK, no body. */
 struct fake_answer {
-    bool never;          /* stays open until it is cancelled or the client is freed */
-    uint64_t delay_ms;   /* 0: at the end of the turn */
-    int error;           /* a code: there is no response */
+    bool never;           /* stays open until it is cancelled or the client is freed */
+    uint64_t delay_ms;    /* 0: at the end of the turn */
+    int error;            /* a code: there is no response */
     unsigned http_status; /* 0: 200 */
     int grpc_status;
     const char *grpc_message;
@@ -38,14 +38,14 @@ struct fake_answer {
 typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg);
 
 struct fake_host {
-    struct br_host host; /* first */
-    uint64_t now_ms;     /* starts at 1,000,000 */
-    uint64_t unix_ns;    /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
+    struct br_host host;    /* first */
+    uint64_t now_ms;        /* starts at 1,000,000 */
+    uint64_t unix_ns;       /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
     fake_answer_fn *answer; /* NULL: success at once */
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
     struct br_list servers, clients;
-    unsigned n_exchanges;  /* that clients were given */
+    unsigned n_exchanges;     /* that clients were given */
     struct br_rope last_body; /* of the last one, as slices */
     char last_path[256];
 };
@@ -56,8 +56,8 @@ struct fake_host *fake_host_new(void);
 /* Fails the test when a buffer is still alive or a server or client was not freed. */
 void fake_host_free(struct fake_host *h);
 
-/* Runs what is due now, finished items and deferred work, until nothing is left; fails the test when
- * that does not end. */
+/* Runs what is due now, finished items and deferred work, until nothing is left; fails the test
+ * when that does not end. */
 void fake_host_turn(struct fake_host *h);
 
 /* Moves the clock by `ms`, stopping at each timer on the way. */
@@ -74,7 +74,8 @@ bool fake_host_ledger_closes(struct fake_host *h);
 /* Fails the test unless the ledger closes with nothing held. */
 void fake_host_check_ledger(struct fake_host *h);
 
-/* The value of a metric as a scrape shows it; -1 when there is none. `labels` as br_metric takes them. */
+/* The value of a metric as a scrape shows it; -1 when there is none. `labels` as br_metric takes
+ * them. */
 double fake_host_metric(struct fake_host *h, const char *name, const char *labels);
 
 /* --- Servers ---------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a pipeline under test: takes items, notes which of their spans or samples (items.h) came,
- * and finishes them as the test says.
+ * The end of a pipeline under test: takes items, notes which of their spans or samples (items.h)
+ * came, and finishes them as the test says.
  */
 #pragma once
 
@@ -23,16 +23,16 @@ struct fake_sink {
     struct br_consumer consumer; /* what upstream sends to */
     struct br_host *host;
     enum fake_verdict verdict;
-    unsigned first_fail;  /* so many items are refused (RETRY) before `verdict` counts */
+    unsigned first_fail; /* so many items are refused (RETRY) before `verdict` counts */
     uint32_t delay_ms, late_ms, limit, n_rejected; /* n_rejected: of each DONE */
     uint64_t seed;
-    bool closed;          /* an item that comes now fails the test */
+    bool closed; /* an item that comes now fails the test */
     struct br_list held;
-    unsigned n_items;     /* items that came */
+    unsigned n_items; /* items that came */
     unsigned n_done, n_retry, n_reject, n_held;
-    uint32_t largest;     /* most spans or samples in one item */
-    size_t largest_size;  /* most bytes in one item */
-    uint64_t last_ms;     /* when the last one came */
+    uint32_t largest;               /* most spans or samples in one item */
+    size_t largest_size;            /* most bytes in one item */
+    uint64_t last_ms;               /* when the last one came */
     uint8_t *delivered[BR_SIGNALS]; /* by number: how often it was in an item that was DONE */
     uint8_t *seen[BR_SIGNALS];      /* by number: how often it came */
 };
@@ -53,8 +53,8 @@ size_t fake_sink_once(const struct fake_sink *s, enum br_signal signal, uint64_t
 /* How many were delivered more than once. */
 size_t fake_sink_twice(const struct fake_sink *s, enum br_signal signal);
 
-/* A node for what is made for one (queues, batchers), without a component of its own: an exporter `test`
- * in pipelines of both signals. */
+/* A node for what is made for one (queues, batchers), without a component of its own: an exporter
+ * `test` in pipelines of both signals. */
 struct br_node fake_node(struct br_host *h);
 
 /* Counts the outcomes of items that it is the callback of: fake_tally_item(...), then look. */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"

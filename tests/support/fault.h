@@ -9,8 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Runs `scenario` as above; the test fails when a run leaves memory behind. The scenario does its set-up, calls
- * fault_start, does what is tested, calls fault_stop, and checks. `what` is for messages. */
+/* Runs `scenario` as above; the test fails when a run leaves memory behind. The scenario does its
+ * set-up, calls fault_start, does what is tested, calls fault_stop, and checks. `what` is for
+ * messages. */
 void fault_each(const char *what, void (*scenario)(void *arg), void *arg);
 
 /* As fault_each, only every `step`-th allocation: for scenarios that take long. */

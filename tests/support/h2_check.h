@@ -21,9 +21,9 @@ struct h2_check {
     struct br_service service; /* first */
     struct br_pool *pool;
     struct br_conn *conn;
-    struct br_rope out;     /* what the server sent */
-    struct br_str log;      /* "begin /path; body 5 abcde; gone; " */
-    size_t max_body;        /* 0: 4,096 */
+    struct br_rope out; /* what the server sent */
+    struct br_str log;  /* "begin /path; body 5 abcde; gone; " */
+    size_t max_body;    /* 0: 4,096 */
     unsigned n_begun, n_bodies, n_gone, n_replied;
     struct br_request *waiting[H2_CHECK_MAX]; /* for h2_check_answer */
     unsigned n_waiting;
@@ -142,8 +142,8 @@ static inline int h2_check_pull(struct h2_check *c)
     return 0;
 }
 
-/* Feeds bytes as they would come from a socket: in pieces of at most `piece` (0: at once), output taken
- * after each. Returns 0, or the code that ended the connection. */
+/* Feeds bytes as they would come from a socket: in pieces of at most `piece` (0: at once), output
+ * taken after each. Returns 0, or the code that ended the connection. */
 static inline int h2_check_feed(struct h2_check *c, const uint8_t *data, size_t len, size_t piece)
 {
     while (len > 0) {
@@ -174,8 +174,8 @@ static inline void h2_check_release(struct h2_check *c)
     br_pool_free(c->pool);
 }
 
-/* Any frames after the preface: the first byte says how they are cut. What the service hears does not
- * depend on it, as long as the connection lives. */
+/* Any frames after the preface: the first byte says how they are cut. What the service hears does
+ * not depend on it, as long as the connection lives. */
 static inline void h2_fuzz(const uint8_t *data, size_t len)
 {
     static const uint8_t preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";

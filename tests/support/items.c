@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "otlp/walk.h"
@@ -76,8 +76,9 @@ static void put_sample(struct wire *w, uint64_t n)
     wire_close(w, at);
 }
 
-/* Mapping 0 and 1, locations 0 to 2, functions 0 to 2, links 0 to 2, attributes 0 and 1, stacks 0 to
- * 2; string 3, a function's name, differs by `base`, so that requests have some entries in common and others not. */
+/* Mapping 0 and 1, locations 0 to 2, functions 0 to 2, links 0 to 2, attributes 0 and 1, stacks 0
+ * to 2; string 3, a function's name, differs by `base`, so that requests have some entries in
+ * common and others not. */
 static void put_dictionary(struct wire *w, uint64_t base)
 {
     size_t d = wire_open(w, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the seeds of tests/corpus/{traces,profiles,grpc}: make_seeds <folder of the corpora>. They are
- * in the repository; this says how they came about. */
+/* Writes the seeds of tests/corpus/{traces,profiles,grpc}: make_seeds <folder of the corpora>. They
+ * are in the repository; this says how they came about. */
 #include <stdio.h>
 
 #include "tests/support/h2_frames.h"
@@ -143,7 +143,8 @@ static void profiles(void)
 
 static void grpc(void)
 {
-    static const char *const paths[] = {"/grpc", "/now", "/later", "/never", "/empty", "/grpc/fail"};
+    static const char *const paths[] = {"/grpc",  "/now",   "/later",
+                                        "/never", "/empty", "/grpc/fail"};
     struct wire w = {0}, body = {0};
     h2_message(&body, 0, "hello", 5);
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {

@@ -45,8 +45,8 @@ static inline bool walk_check_writes(struct walk_check *c, const struct wire *wa
 {
     struct br_rope rope = {0};
     const uint8_t *data;
-    bool same = br_item_write(c->item, &rope) == 0 && rope.len == want->len &&
-                c->item->size == want->len;
+    bool same =
+        br_item_write(c->item, &rope) == 0 && rope.len == want->len && c->item->size == want->len;
     struct br_buf *flat = same ? br_rope_flat(&rope, c->h->host.pool, &data) : NULL;
     same = same && (!want->len || memcmp(data, want->data, want->len) == 0);
     br_buf_unref(flat);

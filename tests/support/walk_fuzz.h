@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an export request: what has to hold when the walk takes them. For the fuzz targets and
- * the unit test that replays their corpora. Aborts when something does not hold.
+ * Any bytes as an export request: what has to hold when the walk takes them. For the fuzz targets
+ * and the unit test that replays their corpora. Aborts when something does not hold.
  */
 #pragma once
 
@@ -63,8 +63,8 @@ static inline void walk_fuzz_again(const struct br_item *item)
     const uint8_t *data;
     uint32_t repaired;
     struct br_buf *flat = walk_fuzz_write(item, &data);
-    struct br_item *again = walk_fuzz_walk(item->host, item->signal, data, item->size,
-                                           BR_UTF8_REJECT, &repaired);
+    struct br_item *again =
+        walk_fuzz_walk(item->host, item->signal, data, item->size, BR_UTF8_REJECT, &repaired);
     walk_fuzz_require(again && again->n_items == item->n_items);
     br_item_free(again);
     br_buf_unref(flat);

@@ -77,7 +77,8 @@ static inline void wire_str(struct wire *w, uint32_t field, const char *text)
     wire_len(w, field, text, strlen(text));
 }
 
-/* Begins a message in field `field`; what is written until wire_close(w, the result) is its content. */
+/* Begins a message in field `field`; what is written until wire_close(w, the result) is its
+ * content. */
 static inline size_t wire_open(struct wire *w, uint32_t field)
 {
     wire_tag(w, field, 2);
@@ -96,7 +97,8 @@ static inline void wire_close(struct wire *w, size_t start)
 }
 
 /* A KeyValue with a string in field `field`. */
-static inline void wire_attribute(struct wire *w, uint32_t field, const char *key, const char *value)
+static inline void wire_attribute(struct wire *w, uint32_t field, const char *key,
+                                  const char *value)
 {
     size_t pair = wire_open(w, field);
     wire_str(w, 1, key);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
 
-#include <fcntl.h>
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/batch.h"
@@ -402,8 +401,7 @@ static void many_small_batches_in_one_turn_are_no_reason_to_refuse(void **state)
     b->config.min_size = 1;
     make(b, BR_TRACES);
     for (uint64_t i = 0; i < 100; i++) /* no turn in between */
-        br_batcher_add(b->batcher,
-                       fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i, 1));
+        br_batcher_add(b->batcher, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i, 1));
     fake_host_advance(b->h, 1000);
     assert_int_equal(b->tally.n_done, 100);
     assert_int_equal(once(b, 0, 100), 100);
@@ -460,8 +458,8 @@ static void freed_late_it_tells_the_senders(void **state)
 
 /* --- Any arrival, any answer ------------------------------------------------------------------ */
 
-/* Every span or sample is delivered exactly once, or its sender was refused, or its batch was rejected
- * for good; whatever the sizes, the times and the answers are. */
+/* Every span or sample is delivered exactly once, or its sender was refused, or its batch was
+ * rejected for good; whatever the sizes, the times and the answers are. */
 static void play(uint64_t seed)
 {
     struct bed *b;

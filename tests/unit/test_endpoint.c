@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -60,13 +60,33 @@ static void what_is_none(void **state)
         const char *text;
         bool grpc;
     } cases[] = {
-        {"", true}, {"", false}, {"localhost", true}, {"localhost:", true}, {"localhost:x", true},
-        {"localhost:0", true}, {"localhost:65536", true}, {"localhost:99999999999999999999", true},
-        {"localhost:-1", true}, {"localhost:+1", true}, {"localhost: 1", true},
-        {"localhost:1x", true}, {":4317", true}, {"[::1", true}, {"[::1]x:1", true}, {"[]:1", true},
-        {"::1:4317", true}, {"localhost:4318", false}, {"ftp://h", false}, {"http://", false},
-        {"http:///path", false}, {"https://:1", false}, {"unix://", true}, {"unix:", true},
-        {"http://a b:1", false}, {"http://h\n:1", false}, {"http://user@h:1", false},
+        {"", true},
+        {"", false},
+        {"localhost", true},
+        {"localhost:", true},
+        {"localhost:x", true},
+        {"localhost:0", true},
+        {"localhost:65536", true},
+        {"localhost:99999999999999999999", true},
+        {"localhost:-1", true},
+        {"localhost:+1", true},
+        {"localhost: 1", true},
+        {"localhost:1x", true},
+        {":4317", true},
+        {"[::1", true},
+        {"[::1]x:1", true},
+        {"[]:1", true},
+        {"::1:4317", true},
+        {"localhost:4318", false},
+        {"ftp://h", false},
+        {"http://", false},
+        {"http:///path", false},
+        {"https://:1", false},
+        {"unix://", true},
+        {"unix:", true},
+        {"http://a b:1", false},
+        {"http://h\n:1", false},
+        {"http://user@h:1", false},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_endpoint e = {.port = 12345};
@@ -111,7 +131,7 @@ static void what_is_too_long(void **state)
 static void what_is_no_path(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"http://h/a#b", "http://h#b", "http://h/a b",
+    static const char *const bad[] = {"http://h/a#b",          "http://h#b",    "http://h/a b",
                                       "http://h/a\r\nHost: x", "http://h/\x7f", "http://h?a=b"};
     struct br_endpoint e;
     for (size_t i = 0; i < BR_COUNT(bad); i++)

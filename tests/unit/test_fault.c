@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that runs out at every single allocation: of the walk, of items, and of requests on their way
- * through a whole pipeline. Modules with loops of their own: config, json, http1, compression, tls,
- * fanout, retry, queue, batch, graph, h2, and every component's create (contract). */
+/* Memory that runs out at every single allocation: of the walk, of items, and of requests on their
+ * way through a whole pipeline. Modules with loops of their own: config, json, http1, compression,
+ * tls, fanout, retry, queue, batch, graph, h2, and every component's create (contract). */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
 
-#include <fcntl.h>
-#include <stdio.h>
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "otlp/walk.h"
@@ -48,8 +47,8 @@ static void walk_scenario(void *arg)
         struct br_err err = {0};
         uint32_t repaired = 0;
         struct br_item *item = br_item_new(&h->host, signal);
-        int rc = item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err)
-                      : BR_ENOMEM;
+        int rc =
+            item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) : BR_ENOMEM;
         assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
         if (rc == 0) {
             assert_int_equal(repaired, 2);
@@ -118,8 +117,7 @@ static void item_scenario(void *arg)
             br_item_retry(attempt, BR_STATUS_UNAVAILABLE, 0, "x");
         fake_host_turn(h);
         for (int i = 0; i < 3; i++) {
-            struct br_item *child =
-                br_item_child(into, true, i ? BR_DEBT_COPY : BR_DEBT_MOVE);
+            struct br_item *child = br_item_child(into, true, i ? BR_DEBT_COPY : BR_DEBT_MOVE);
             if (child)
                 br_item_done(child);
         }
@@ -183,9 +181,8 @@ static struct fake_request *ask(struct fake_host *h, const struct plan *plan, ui
         "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"};
     static const char *const http[] = {"/v1/traces", "/v1development/profiles"};
     struct wire w = {0};
-    struct fake_request *r =
-        fake_request_new(h, plan->http ? "http" : "grpc",
-                         plan->http ? http[plan->signal] : grpc[plan->signal]);
+    struct fake_request *r = fake_request_new(h, plan->http ? "http" : "grpc",
+                                              plan->http ? http[plan->signal] : grpc[plan->signal]);
     if (!r)
         return NULL;
     fake_request_header(r, "content-type",
@@ -224,8 +221,8 @@ static void pipeline_scenario(void *arg)
         const struct fake_reply *reply = fake_request_reply(requests[i]);
         assert_true(reply->came);
         bool ok = reply->status == 200 && reply->grpc_status == 0;
-        bool later = reply->grpc ? reply->grpc_status == BR_STATUS_UNAVAILABLE
-                                 : reply->status == 503;
+        bool later =
+            reply->grpc ? reply->grpc_status == BR_STATUS_UNAVAILABLE : reply->status == 503;
         assert_true(ok || (later && fault_failed()));
         n_ok += ok;
         fake_request_free(requests[i]);

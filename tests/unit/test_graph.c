@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
 
-#include <fcntl.h>
-#include <stdio.h>
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
@@ -44,13 +43,13 @@ static struct bed {
     struct br_config *config;
     struct br_graph *graph;
     struct fake_tally tally;
-    char log[2048];      /* "create a; start a; " */
+    char log[2048]; /* "create a; start a; " */
     struct br_node *receivers[4];
     unsigned n_receivers;
     struct fake_sink sinks[SINKS]; /* of exporters sink/0, sink/1, ... */
     unsigned n_drained;
     struct br_err err;
-} *bed;
+} * bed;
 
 static void note(const char *what, const struct br_node *node)
 {
@@ -295,9 +294,10 @@ static void drain(void)
     fake_host_advance(bed->h, 10000);
 }
 
-#define ONE "receivers: {in: }\nprocessors: {pass: , hold: , pass/2: , both: }\n"                  \
-            "exporters: {sink: , sink/1: , sink/2: , queued: }\nextensions: {ext: }\n"             \
-            "service:\n  extensions: [ext]\n  pipelines:\n"
+#define ONE                                                                                        \
+    "receivers: {in: }\nprocessors: {pass: , hold: , pass/2: , both: }\n"                          \
+    "exporters: {sink: , sink/1: , sink/2: , queued: }\nextensions: {ext: }\n"                     \
+    "service:\n  extensions: [ext]\n  pipelines:\n"
 
 /* --- The order of things ---------------------------------------------------------------------- */
 
@@ -306,20 +306,19 @@ static void starts_from_the_end_and_drains_from_the_beginning(void **state)
     (void)state;
     run(ONE "    traces: {receivers: [in], processors: [pass, pass/2], exporters: [sink]}\n");
     const char *starts = strstr(bed->log, "start");
-    assert_string_equal(starts,
-                        "start ext; start sink; start pass/2; start pass; start in; ");
+    assert_string_equal(starts, "start ext; start sink; start pass/2; start pass; start in; ");
     forget();
     send(bed->receivers[0], BR_TRACES, 0, 3);
     assert_string_equal(bed->log, "take pass; take pass/2; take sink; ");
     assert_int_equal(bed->tally.n_done, 1);
     forget();
     drain();
-    assert_string_equal(
-        bed->log, "drain in; drain pass; drain pass/2; drain sink; drain ext; all drained; ");
+    assert_string_equal(bed->log,
+                        "drain in; drain pass; drain pass/2; drain sink; drain ext; all drained; ");
     forget();
     end();
-    assert_string_equal(
-        bed->log, "destroy ext; destroy sink; destroy pass/2; destroy pass; destroy in; ");
+    assert_string_equal(bed->log,
+                        "destroy ext; destroy sink; destroy pass/2; destroy pass; destroy in; ");
 }
 
 static void a_level_waits_for_the_one_before(void **state)
@@ -358,10 +357,11 @@ static void a_shared_processor_is_drained_before_all_that_is_behind_it(void **st
 static void shared_processors_in_opposite_orders_are_refused(void **state)
 {
     (void)state;
-    int rc = build("receivers: {in: }\nprocessors: {both: , both/2: }\nexporters: {sink: }\n"
-                   "service:\n  pipelines:\n"
-                   "    traces: {receivers: [in], processors: [both, both/2], exporters: [sink]}\n"
-                   "    profiles: {receivers: [in], processors: [both/2, both], exporters: [sink]}\n");
+    int rc =
+        build("receivers: {in: }\nprocessors: {both: , both/2: }\nexporters: {sink: }\n"
+              "service:\n  pipelines:\n"
+              "    traces: {receivers: [in], processors: [both, both/2], exporters: [sink]}\n"
+              "    profiles: {receivers: [in], processors: [both/2, both], exporters: [sink]}\n");
     assert_int_equal(rc, BR_EINVAL);
     assert_non_null(strstr(bed->err.text, "order"));
 }

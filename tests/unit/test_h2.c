@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include <nghttp2/nghttp2.h>
@@ -184,8 +184,8 @@ static void empty_continuations(struct wire *w, uint32_t n)
         h2_frame(w, H2_CONTINUATION, 0, 1, NULL, 0);
 }
 
-/* Ends within about a thousand frames, all in one instant; the same in one piece, without a word of the
- * server in between. */
+/* Ends within about a thousand frames, all in one instant; the same in one piece, without a word of
+ * the server in between. */
 static void check_flood(const char *name, flood_fn *flood)
 {
     for (int at_once = 0; at_once < 2; at_once++) {
@@ -307,8 +307,8 @@ static void send_fields(struct h2_check *c, uint32_t stream, unsigned n, size_t 
     unsigned type = H2_HEADERS;
     while (fields.len > 0) {
         size_t most = fields.len < 16384 ? fields.len : 16384;
-        unsigned flags = (most == fields.len ? H2_END_HEADERS : 0) |
-                         (type == H2_HEADERS ? H2_END_STREAM : 0);
+        unsigned flags =
+            (most == fields.len ? H2_END_HEADERS : 0) | (type == H2_HEADERS ? H2_END_STREAM : 0);
         h2_frame(&w, type, flags, stream, p, most);
         p += most;
         fields.len -= most;
@@ -426,10 +426,10 @@ static void one_message_in_a_request(void **state)
     check_message("\0", 1, MALFORMED);
     check_message("\0\0\0\0", 4, MALFORMED);
     check_message("\0\0\0\0\0", 5, "body 0 ; ");
-    check_message("\0\0\0\0\1", 5, MALFORMED);       /* the message is missing */
-    check_message("\0\0\0\0\2a", 6, MALFORMED);      /* its end is */
+    check_message("\0\0\0\0\1", 5, MALFORMED);  /* the message is missing */
+    check_message("\0\0\0\0\2a", 6, MALFORMED); /* its end is */
     check_message("\0\0\0\0\1a", 6, "body 1 a; ");
-    check_message("\0\0\0\0\1ab", 7, MALFORMED);     /* more than it */
+    check_message("\0\0\0\0\1ab", 7, MALFORMED); /* more than it */
     check_message("\0\0\0\0\0b", 6, MALFORMED);
     check_message("\0\0\0\0\1a\0\0\0\0\1b", 12, MALFORMED); /* two */
     check_message("\0\0\0\0\0\0\0\0\0\0", 10, MALFORMED);   /* two empty ones */
@@ -437,10 +437,12 @@ static void one_message_in_a_request(void **state)
     check_message("\2\0\0\0\1a", 6, MALFORMED);
     check_message("\xff\0\0\0\1a", 6, MALFORMED);
     check_message("\0\xff\xff\xff\xff", 5, TOO_BIG);
-    check_message("\0\xff\xff\xff\xff" "abc", 8, TOO_BIG);
+    check_message("\0\xff\xff\xff\xff"
+                  "abc",
+                  8, TOO_BIG);
     check_message("\0\x7f\xff\xff\xff", 5, TOO_BIG);
-    check_message("\0\0\0\x10\1", 5, TOO_BIG);       /* 4,097 */
-    check_message("\0\0\0\x10\0", 5, MALFORMED);     /* 4,096, which would do */
+    check_message("\0\0\0\x10\1", 5, TOO_BIG);   /* 4,097 */
+    check_message("\0\0\0\x10\0", 5, MALFORMED); /* 4,096, which would do */
 }
 
 /* --- With a client ---------------------------------------------------------------------------- */
@@ -460,8 +462,8 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *frame, const uint8
     struct peer *p = user;
     (void)s;
     (void)flags;
-    br_str_printf(&p->log, "%d %.*s=%.*s; ", frame->hd.stream_id, (int)name_len,
-                  (const char *)name, (int)value_len, (const char *)value);
+    br_str_printf(&p->log, "%d %.*s=%.*s; ", frame->hd.stream_id, (int)name_len, (const char *)name,
+                  (int)value_len, (const char *)value);
     return 0;
 }
 
@@ -577,9 +579,8 @@ static void a_unary_call_has_its_status_in_trailers(void **state)
     struct upload u = {"\0\0\0\0\5hello", 10, false};
     peer_init(&p, *state);
     request(&p, "POST", "/grpc", &u);
-    assert_string_equal(p.log.data,
-                        "1 :status=200; 1 content-type=application/grpc; 1 x-more=1; "
-                        "1 data 00004done; 1 grpc-status=0; 1 closed 0; ");
+    assert_string_equal(p.log.data, "1 :status=200; 1 content-type=application/grpc; 1 x-more=1; "
+                                    "1 data 00004done; 1 grpc-status=0; 1 closed 0; ");
     peer_free(&p);
 }
 
@@ -609,14 +610,13 @@ static void failures_are_trailers_only(void **state)
     struct upload u = {"\0\0\0\0\0", 5, false};
     peer_init(&p, *state);
     request(&p, "POST", "/grpc/fail", &u);
-    assert_string_equal(p.log.data,
-                        "1 :status=200; 1 content-type=application/grpc; 1 x-more=1; "
-                        "1 grpc-status=3; 1 grpc-message=no; 1 closed 0; ");
+    assert_string_equal(p.log.data, "1 :status=200; 1 content-type=application/grpc; 1 x-more=1; "
+                                    "1 grpc-status=3; 1 grpc-message=no; 1 closed 0; ");
     peer_free(&p);
 }
 
-/* Answered before the client has sent all: it is heard to the end, or to 64 KiB, whatever comes first;
- * then the rest is not wanted any more, which is no error (RFC 9113 section 8.1). */
+/* Answered before the client has sent all: it is heard to the end, or to 64 KiB, whatever comes
+ * first; then the rest is not wanted any more, which is no error (RFC 9113 section 8.1). */
 static void an_early_answer_waits_a_while_for_the_rest(void **state)
 {
     struct peer p;
@@ -746,13 +746,16 @@ int main(void)
         TEST(bodies_over_the_maximum_end_early),
         TEST(a_message_may_be_cut_anywhere),
         cmocka_unit_test(one_message_in_a_request),
-        cmocka_unit_test_setup_teardown(a_unary_call_has_its_status_in_trailers, setup_bare, teardown),
+        cmocka_unit_test_setup_teardown(a_unary_call_has_its_status_in_trailers, setup_bare,
+                                        teardown),
         cmocka_unit_test_setup_teardown(replies_over_http, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(failures_are_trailers_only, setup_bare, teardown),
-        cmocka_unit_test_setup_teardown(an_early_answer_waits_a_while_for_the_rest, setup_bare, teardown),
+        cmocka_unit_test_setup_teardown(an_early_answer_waits_a_while_for_the_rest, setup_bare,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_client_may_take_its_request_back, setup_bare, teardown),
         cmocka_unit_test_setup_teardown(many_streams_at_once, setup_bare, teardown),
-        cmocka_unit_test_setup_teardown(shutting_down_finishes_what_has_begun, setup_bare, teardown),
+        cmocka_unit_test_setup_teardown(shutting_down_finishes_what_has_begun, setup_bare,
+                                        teardown),
         cmocka_unit_test(without_memory_streams_end),
     };
     return cmocka_run_group_tests_name("h2", tests, NULL, NULL);

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -169,7 +169,8 @@ static void random_numbers_are_spread_over_zero_to_one(void **state)
         sum += r;
         low += r < 0.25;
     }
-    /* Five standard deviations: 0.2887 / sqrt(N) of the mean, sqrt(N * 0.25 * 0.75) of the count. */
+    /* Five standard deviations: 0.2887 / sqrt(N) of the mean, sqrt(N * 0.25 * 0.75) of the count.
+     */
     assert_true(sum / N > 0.5 - 0.0046 && sum / N < 0.5 + 0.0046);
     assert_in_range(low, N / 4 - 685, N / 4 + 685);
 }

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -215,8 +215,9 @@ static void a_new_resource_replaces_the_old_one_wherever_it_stood(void **state)
         bool had;
         const char *name;
     } cases[] = {
-        {NULL, true, "new"},      {"schema", true, "new"}, {NULL, false, "new"},
-        {"schema", false, "new"}, {NULL, true, ""},        {"schema", true, "a longer name than it was"},
+        {NULL, true, "new"},  {"schema", true, "new"},
+        {NULL, false, "new"}, {"schema", false, "new"},
+        {NULL, true, ""},     {"schema", true, "a longer name than it was"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct wire before = {0}, after = {0};

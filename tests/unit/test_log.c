@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
-
-#include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include <jansson.h>
 
@@ -139,7 +138,7 @@ static void levels_have_names(void **state)
     static const struct {
         const char *name;
         enum br_log_level level;
-    } cases[] = {{"error", BR_LOG_ERROR}, {"ERROR", BR_LOG_ERROR}, {"warn", BR_LOG_WARN},
+    } cases[] = {{"error", BR_LOG_ERROR},  {"ERROR", BR_LOG_ERROR}, {"warn", BR_LOG_WARN},
                  {"warning", BR_LOG_WARN}, {"Info", BR_LOG_INFO},   {"debug", BR_LOG_DEBUG},
                  {"trace", BR_LOG_TRACE},  {"fatal", BR_LOG_ERROR}, {"panic", BR_LOG_ERROR}};
     enum br_log_level level;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
 
-#include <stdio.h>
+#include <cmocka.h>
 
 #include "base/err.h"
 #include "base/map.h"
@@ -154,13 +153,23 @@ static void it_is_a_map(void **state)
         uint32_t key = (uint32_t)(r % KEYS);
         void *value = &values[(r >> 20) % KEYS], *old = NULL;
         switch (r >> 60) {
-        case 0: case 1: case 2: case 3: case 4: case 5:
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
+        case 5:
             assert_int_equal(br_map_put(m, &key, sizeof key, value, &old), 0);
             assert_ptr_equal(old, model[key]);
             count += !model[key];
             model[key] = value;
             break;
-        case 6: case 7: case 8: case 9: case 10: case 11:
+        case 6:
+        case 7:
+        case 8:
+        case 9:
+        case 10:
+        case 11:
             assert_ptr_equal(br_map_remove(m, &key, sizeof key), model[key]);
             count -= model[key] != NULL;
             model[key] = NULL;

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include <math.h>
@@ -82,7 +82,8 @@ static void infinite_numbers_as_prometheus_spells_them(void **state)
     *br_metric(*state, BR_GAUGE, "a", "") = INFINITY;
     *br_metric(*state, BR_GAUGE, "b", "") = -INFINITY;
     *br_metric(*state, BR_GAUGE, "c", "") = NAN;
-    assert_printed(*state, "# TYPE a gauge\na +Inf\n# TYPE b gauge\nb -Inf\n# TYPE c gauge\nc NaN\n");
+    assert_printed(*state,
+                   "# TYPE a gauge\na +Inf\n# TYPE b gauge\nb -Inf\n# TYPE c gauge\nc NaN\n");
 }
 
 static void label_values_are_escaped(void **state)
@@ -141,8 +142,8 @@ static void the_ledger_counts_each_reason(void **state)
                            "signal=\"traces\",reason=\"queue_full\"") == 7);
     assert_true(*br_metric(*state, BR_COUNTER, "braid_ledger_dropped",
                            "signal=\"profiles\",reason=\"shutdown\"") == 1);
-    assert_ptr_equal(l.received[BR_PROFILES], br_metric(*state, BR_COUNTER, "braid_ledger_received",
-                                                        "signal=\"profiles\""));
+    assert_ptr_equal(l.received[BR_PROFILES],
+                     br_metric(*state, BR_COUNTER, "braid_ledger_received", "signal=\"profiles\""));
 }
 
 static void *no_alloc(size_t size)

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -119,9 +119,9 @@ static void http_codes(void **state)
 static void which_statuses_are_worth_a_retry(void **state)
 {
     (void)state;
-    static const enum br_status retryable[] = {
-        BR_STATUS_CANCELLED, BR_STATUS_DEADLINE_EXCEEDED, BR_STATUS_ABORTED,
-        BR_STATUS_OUT_OF_RANGE, BR_STATUS_UNAVAILABLE, BR_STATUS_DATA_LOSS};
+    static const enum br_status retryable[] = {BR_STATUS_CANCELLED,   BR_STATUS_DEADLINE_EXCEEDED,
+                                               BR_STATUS_ABORTED,     BR_STATUS_OUT_OF_RANGE,
+                                               BR_STATUS_UNAVAILABLE, BR_STATUS_DATA_LOSS};
     for (int s = -1; s <= 20; s++) {
         bool want = false;
         for (size_t i = 0; i < BR_COUNT(retryable); i++)
@@ -138,7 +138,7 @@ static void names(void **state)
     assert_string_equal(br_status_name(BR_STATUS_OK), "OK");
     assert_string_equal(br_status_name(BR_STATUS_UNAUTHENTICATED), "UNAUTHENTICATED");
     assert_string_equal(br_status_name((enum br_status)17), "UNKNOWN");
-    assert_string_equal(br_status_name((enum br_status)-1), "UNKNOWN");
+    assert_string_equal(br_status_name((enum br_status) - 1), "UNKNOWN");
 }
 
 int main(void)

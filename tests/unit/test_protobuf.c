@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -103,16 +103,19 @@ static void malformed_fields(void **state)
         size_t len;
     } cases[] = {
         {"", 0},
-        {"\x00\x01", 2},                      /* number 0 */
-        {"\x02\x00", 2},                      /* number 0, LEN */
-        {"\x80\x80\x80\x80\x10\x00", 6},      /* number 2^29 */
-        {"\x0b\x0c", 2},                      /* a group */
-        {"\x0c", 1},                          /* its end */
-        {"\x0e\x00", 2}, {"\x0f\x00", 2},     /* wire types 6 and 7 */
-        {"\x08", 1}, {"\x08\x80", 2},         /* cut off */
+        {"\x00\x01", 2},                 /* number 0 */
+        {"\x02\x00", 2},                 /* number 0, LEN */
+        {"\x80\x80\x80\x80\x10\x00", 6}, /* number 2^29 */
+        {"\x0b\x0c", 2},                 /* a group */
+        {"\x0c", 1},                     /* its end */
+        {"\x0e\x00", 2},
+        {"\x0f\x00", 2}, /* wire types 6 and 7 */
+        {"\x08", 1},
+        {"\x08\x80", 2}, /* cut off */
         {"\x09\x01\x02\x03\x04\x05\x06\x07", 8},
         {"\x0d\x01\x02\x03", 4},
-        {"\x0a", 1}, {"\x0a\x02x", 3},
+        {"\x0a", 1},
+        {"\x0a\x02x", 3},
         {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", 12}, /* a length of 2^64 - 1 */
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
-#include <cmocka.h>
 
-#include <fcntl.h>
+#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
@@ -63,8 +62,7 @@ static int teardown(void **state)
 
 static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t n)
 {
-    br_consume(br_queue_input(b->queue),
-               fake_tally_item(&b->tally, &b->h->host, signal, first, n));
+    br_consume(br_queue_input(b->queue), fake_tally_item(&b->tally, &b->h->host, signal, first, n));
     fake_host_turn(b->h);
 }
 
@@ -101,8 +99,8 @@ static void what_the_exporter_gives_up_is_dropped_and_counted(void **state)
     assert_int_equal(b->tally.n_done, 2);
     assert_true(fake_host_dropped(b->h, BR_TRACES, "rejected") == 5);
     assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 7);
-    assert_true(fake_host_metric(b->h, "otelcol_exporter_send_failed_spans",
-                                 "exporter=\"test\"") == 12);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_send_failed_spans", "exporter=\"test\"") ==
+                12);
 }
 
 static void with_wait_for_result_the_answer_is_the_exporters(void **state)
@@ -167,8 +165,8 @@ static void a_full_queue_refuses(void **state)
     assert_int_equal(b->tally.n_retry, 2);
     assert_string_equal(b->tally.last.text, "sending_queue is full");
     assert_int_equal(br_outcome_http(&b->tally.last), 503);
-    assert_true(fake_host_metric(b->h, "otelcol_exporter_enqueue_failed_spans",
-                                 "exporter=\"test\"") == 2);
+    assert_true(
+        fake_host_metric(b->h, "otelcol_exporter_enqueue_failed_spans", "exporter=\"test\"") == 2);
     assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 3);
     fake_sink_release_one(&b->sink, FAKE_DONE);
     fake_host_turn(b->h);

@@ -3,10 +3,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
-
-
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
@@ -32,10 +30,8 @@ static int setup(void **state)
     b->h = fake_host_new();
     fake_sink_init(&b->sink, &b->h->host);
     b->node = fake_node(&b->h->host);
-    b->config = (struct br_retry_config){.enabled = true,
-                                         .initial_interval = 5 * S,
-                                         .max_interval = 30 * S,
-                                         .multiplier = 1.5};
+    b->config = (struct br_retry_config){
+        .enabled = true, .initial_interval = 5 * S, .max_interval = 30 * S, .multiplier = 1.5};
     *state = b;
     return 0;
 }
@@ -60,8 +56,7 @@ static int teardown(void **state)
 
 static void send(struct bed *b, enum br_signal signal, uint64_t first, uint32_t n)
 {
-    br_consume(br_retry_input(b->retry),
-               fake_tally_item(&b->tally, &b->h->host, signal, first, n));
+    br_consume(br_retry_input(b->retry), fake_tally_item(&b->tally, &b->h->host, signal, first, n));
 }
 
 static void what_succeeds_is_sent_once(void **state)
@@ -153,8 +148,8 @@ static void the_servers_hint_wins(void **state)
     assert_int_equal(b->tally.n_done, 1);
 }
 
-/* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would be
- * after 300 s. */
+/* Attempts at 0, 5, 12.5, 23.75, 40.625, 65.937 and then every 30 s up to 275.937; the next would
+ * be after 300 s. */
 static void it_gives_up_before_the_time_is_over(void **state)
 {
     struct bed *b = *state;
@@ -288,8 +283,7 @@ static void scenario(void *arg)
     b->sink.first_fail = 1;
     fault_start();
     make(b);
-    struct br_item *item =
-        b->retry ? fake_tally_item(&b->tally, &b->h->host, signal, 0, 6) : NULL;
+    struct br_item *item = b->retry ? fake_tally_item(&b->tally, &b->h->host, signal, 0, 6) : NULL;
     if (item) {
         br_consume(br_retry_input(b->retry), item);
         fake_host_advance(b->h, 3000);

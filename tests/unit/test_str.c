@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -131,7 +131,11 @@ static void json_strings(void **state)
         {"a\"b\\c/", 6, "\"a\\\"b\\\\c/\""},
         {"\n\t\r\0\x1f\x7f", 6, "\"\\n\\u0009\\u000d\\u0000\\u001f\x7f\""},
         {"\xc3\xa4\xf0\x9f\x98\x80", 6, "\"\xc3\xa4\xf0\x9f\x98\x80\""},
-        {"a\xff" "b", 3, "\"a\xef\xbf\xbd" "b\""},
+        {"a\xff"
+         "b",
+         3,
+         "\"a\xef\xbf\xbd"
+         "b\""},
         {"\xc3", 1, "\"\xef\xbf\xbd\""},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
@@ -203,19 +207,33 @@ static void utf8_of_rfc_3629(void **state)
         {"", 0, 0},
         {"plain ascii, longer than a word", 31, 31},
         {"\x00", 1, 1},
-        {"\x7f\xc2\x80\xdf\xbf", 5, 5},              /* U+007F, U+0080, U+07FF */
-        {"\xe0\xa0\x80\xef\xbf\xbf", 6, 6},          /* U+0800, U+FFFF */
-        {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", 8, 8},  /* U+10000, U+10FFFF */
-        {"\xed\x9f\xbf\xee\x80\x80", 6, 6},          /* around the surrogates */
-        {"\xc0\x80", 2, 0}, {"\xc1\xbf", 2, 0},      /* overlong */
-        {"\xe0\x9f\xbf", 3, 0}, {"\xf0\x8f\xbf\xbf", 4, 0},
-        {"\xed\xa0\x80", 3, 0}, {"\xed\xbf\xbf", 3, 0}, /* surrogates */
-        {"\xf4\x90\x80\x80", 4, 0}, {"\xf5\x80\x80\x80", 4, 0}, {"\xff", 1, 0},
-        {"\x80", 1, 0}, {"\xbf", 1, 0},              /* no first byte */
-        {"a\xc3", 2, 1}, {"a\xe2\x82", 3, 1}, {"a\xf0\x9f\x98", 4, 1}, /* cut off */
-        {"a\xc3(", 3, 1}, {"a\xe2(\xa1", 4, 1}, {"a\xe2\x82(", 4, 1},
-        {"12345678\xc3\xa4" "12345678\xff", 19, 18},
-        {"1234567\xc3\xa4" "x\xff", 11, 10},         /* across a word */
+        {"\x7f\xc2\x80\xdf\xbf", 5, 5},             /* U+007F, U+0080, U+07FF */
+        {"\xe0\xa0\x80\xef\xbf\xbf", 6, 6},         /* U+0800, U+FFFF */
+        {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", 8, 8}, /* U+10000, U+10FFFF */
+        {"\xed\x9f\xbf\xee\x80\x80", 6, 6},         /* around the surrogates */
+        {"\xc0\x80", 2, 0},
+        {"\xc1\xbf", 2, 0}, /* overlong */
+        {"\xe0\x9f\xbf", 3, 0},
+        {"\xf0\x8f\xbf\xbf", 4, 0},
+        {"\xed\xa0\x80", 3, 0},
+        {"\xed\xbf\xbf", 3, 0}, /* surrogates */
+        {"\xf4\x90\x80\x80", 4, 0},
+        {"\xf5\x80\x80\x80", 4, 0},
+        {"\xff", 1, 0},
+        {"\x80", 1, 0},
+        {"\xbf", 1, 0}, /* no first byte */
+        {"a\xc3", 2, 1},
+        {"a\xe2\x82", 3, 1},
+        {"a\xf0\x9f\x98", 4, 1}, /* cut off */
+        {"a\xc3(", 3, 1},
+        {"a\xe2(\xa1", 4, 1},
+        {"a\xe2\x82(", 4, 1},
+        {"12345678\xc3\xa4"
+         "12345678\xff",
+         19, 18},
+        {"1234567\xc3\xa4"
+         "x\xff",
+         11, 10}, /* across a word */
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++)
         assert_int_equal(br_utf8_valid((const uint8_t *)cases[i].bytes, cases[i].len),

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/err.h"
@@ -15,7 +15,7 @@ struct thing {
     struct br_timer timer;
     struct br_timers *ts;
     unsigned n;
-    uint64_t again_ms; /* arms itself for then */
+    uint64_t again_ms;   /* arms itself for then */
     struct thing *other; /* disarms it */
 };
 
@@ -204,14 +204,10 @@ static void without_memory_it_is_not_armed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(none_is_due_never),
-        TEST(it_fires_once_when_due),
-        TEST(arming_again_moves_it),
-        TEST(one_that_arms_itself_for_now_waits_for_the_next_run),
-        TEST(one_may_disarm_another),
-        TEST(a_released_heap_forgets_its_timers),
-        TEST(they_fire_in_order_of_time),
-        TEST(without_memory_it_is_not_armed),
+        TEST(none_is_due_never),          TEST(it_fires_once_when_due),
+        TEST(arming_again_moves_it),      TEST(one_that_arms_itself_for_now_waits_for_the_next_run),
+        TEST(one_may_disarm_another),     TEST(a_released_heap_forgets_its_timers),
+        TEST(they_fire_in_order_of_time), TEST(without_memory_it_is_not_armed),
     };
     return cmocka_run_group_tests_name("timer", tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -129,11 +129,11 @@ static void overlong_varints_are_valid(void **state)
 {
     struct walk_check *c = *state;
     static const uint8_t request[] = {
-        0x8a, 0x80, 0x00, 0x94, 0x80, 0x80, 0x80, 0x00,             /* resource_spans, 20 bytes */
-        0x92, 0x00, 0x8f, 0x80, 0x80, 0x00,                         /* scope_spans, 15 */
-        0x92, 0x80, 0x80, 0x80, 0x00, 0x87, 0x80, 0x00,             /* spans, 7 */
-        0x2a, 0x81, 0x00, 'x',                                      /* name */
-        0x30, 0x83, 0x00,                                           /* kind */
+        0x8a, 0x80, 0x00, 0x94, 0x80, 0x80, 0x80, 0x00, /* resource_spans, 20 bytes */
+        0x92, 0x00, 0x8f, 0x80, 0x80, 0x00,             /* scope_spans, 15 */
+        0x92, 0x80, 0x80, 0x80, 0x00, 0x87, 0x80, 0x00, /* spans, 7 */
+        0x2a, 0x81, 0x00, 'x',                          /* name */
+        0x30, 0x83, 0x00,                               /* kind */
     };
     struct wire w = {0};
     /* lengths: span 4 + 3 = 7; scope 8 + 7 = 15; resource 6 + 15 = 21 */
@@ -296,10 +296,10 @@ static void ids_have_their_length_or_none(void **state)
         uint32_t path[8], field;
         size_t size;
     } ids[] = {
-        {BR_TRACES, {1, 2, 2}, 1, 16},     {BR_TRACES, {1, 2, 2}, 2, 8},
-        {BR_TRACES, {1, 2, 2}, 4, 8},      {BR_TRACES, {1, 2, 2, 13}, 1, 16},
-        {BR_TRACES, {1, 2, 2, 13}, 2, 8},  {BR_PROFILES, {1, 2, 2}, 7, 16},
-        {BR_PROFILES, {2, 4}, 1, 16},      {BR_PROFILES, {2, 4}, 2, 8},
+        {BR_TRACES, {1, 2, 2}, 1, 16},    {BR_TRACES, {1, 2, 2}, 2, 8},
+        {BR_TRACES, {1, 2, 2}, 4, 8},     {BR_TRACES, {1, 2, 2, 13}, 1, 16},
+        {BR_TRACES, {1, 2, 2, 13}, 2, 8}, {BR_PROFILES, {1, 2, 2}, 7, 16},
+        {BR_PROFILES, {2, 4}, 1, 16},     {BR_PROFILES, {2, 4}, 2, 8},
     };
     static const uint8_t bytes[33];
     for (size_t i = 0; i < BR_COUNT(ids); i++) {
@@ -337,7 +337,8 @@ static void nest(struct wire *w, uint32_t field, unsigned n, bool pairs)
     wire_close(w, any);
 }
 
-/* Levels count from the request, 1. A list adds itself and its values, a key-value list also pairs. */
+/* Levels count from the request, 1. A list adds itself and its values, a key-value list also pairs.
+ */
 static void nesting_is_counted_in_messages(void **state)
 {
     struct walk_check *c = *state;
@@ -346,13 +347,13 @@ static void nesting_is_counted_in_messages(void **state)
         uint32_t path[8]; /* to the message with the AnyValue */
         uint32_t field;
     } places[] = {
-        {BR_TRACES, {1, 1, 1}, 2},          /* request, ResourceSpans, Resource, KeyValue, AnyValue */
-        {BR_TRACES, {1, 2, 1, 3}, 2},       /* an attribute of a scope */
-        {BR_TRACES, {1, 2, 2, 9}, 2},       /* of a span */
-        {BR_TRACES, {1, 2, 2, 11, 3}, 2},   /* of an event */
-        {BR_TRACES, {1, 2, 2, 13, 4}, 2},   /* of a link */
-        {BR_PROFILES, {1, 1, 1}, 2},        {BR_PROFILES, {1, 2, 1, 3}, 2},
-        {BR_PROFILES, {2, 6}, 2},           /* an entry of the attribute table */
+        {BR_TRACES, {1, 1, 1}, 2},        /* request, ResourceSpans, Resource, KeyValue, AnyValue */
+        {BR_TRACES, {1, 2, 1, 3}, 2},     /* an attribute of a scope */
+        {BR_TRACES, {1, 2, 2, 9}, 2},     /* of a span */
+        {BR_TRACES, {1, 2, 2, 11, 3}, 2}, /* of an event */
+        {BR_TRACES, {1, 2, 2, 13, 4}, 2}, /* of a link */
+        {BR_PROFILES, {1, 1, 1}, 2},      {BR_PROFILES, {1, 2, 1, 3}, 2},
+        {BR_PROFILES, {2, 6}, 2}, /* an entry of the attribute table */
     };
     for (size_t i = 0; i < BR_COUNT(places); i++) {
         for (int pairs = 0; pairs < 2; pairs++) {
@@ -470,6 +471,10 @@ static void two_resources_are_one(void **state)
         assert_int_equal(walk_check(c, &w), 0);
         assert_int_equal(c->item->n_items, c->signal == BR_TRACES);
         assert_true(walk_check_writes(c, &want));
+        size_t len;
+        const uint8_t *united = br_part_resource(&c->item->parts[0], &len);
+        assert_int_equal(len, 22); /* two attributes of ten bytes, and the count's two */
+        assert_memory_equal(united, want.data + 4, len);
         if (c->signal == BR_TRACES) {
             const struct br_part *part = &c->item->parts[0];
             assert_true(c->item->spans[0].body >= part->raw &&

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -55,29 +55,29 @@ static const struct reference {
     uint32_t path[6], field, table;
     bool list;
 } references[] = {
-    {{1, 2, 2, 1}, 1, STRING, false},       /* Profile.sample_type.type_strindex */
-    {{1, 2, 2, 1}, 2, STRING, false},       /* .unit_strindex */
-    {{1, 2, 2, 5}, 1, STRING, false},       /* Profile.period_type */
+    {{1, 2, 2, 1}, 1, STRING, false}, /* Profile.sample_type.type_strindex */
+    {{1, 2, 2, 1}, 2, STRING, false}, /* .unit_strindex */
+    {{1, 2, 2, 5}, 1, STRING, false}, /* Profile.period_type */
     {{1, 2, 2, 5}, 2, STRING, false},
-    {{1, 2, 2}, 11, ATTRIBUTE, true},       /* Profile.attribute_indices */
-    {{1, 2, 2, 2}, 1, STACK, false},        /* Sample.stack_index */
-    {{1, 2, 2, 2}, 2, ATTRIBUTE, true},     /* .attribute_indices */
-    {{1, 2, 2, 2}, 3, LINK, false},         /* .link_index */
-    {{2, 1}, 4, STRING, false},             /* Mapping.filename_strindex */
+    {{1, 2, 2}, 11, ATTRIBUTE, true},   /* Profile.attribute_indices */
+    {{1, 2, 2, 2}, 1, STACK, false},    /* Sample.stack_index */
+    {{1, 2, 2, 2}, 2, ATTRIBUTE, true}, /* .attribute_indices */
+    {{1, 2, 2, 2}, 3, LINK, false},     /* .link_index */
+    {{2, 1}, 4, STRING, false},         /* Mapping.filename_strindex */
     {{2, 1}, 5, ATTRIBUTE, true},
-    {{2, 2}, 1, MAPPING, false},            /* Location.mapping_index */
+    {{2, 2}, 1, MAPPING, false}, /* Location.mapping_index */
     {{2, 2}, 4, ATTRIBUTE, true},
-    {{2, 2, 3}, 1, FUNCTION, false},        /* Line.function_index */
-    {{2, 3}, 1, STRING, false},             /* Function.name_strindex and so on */
+    {{2, 2, 3}, 1, FUNCTION, false}, /* Line.function_index */
+    {{2, 3}, 1, STRING, false},      /* Function.name_strindex and so on */
     {{2, 3}, 2, STRING, false},
     {{2, 3}, 3, STRING, false},
-    {{2, 6}, 1, STRING, false},             /* KeyValueAndUnit.key_strindex */
-    {{2, 6}, 3, STRING, false},             /* .unit_strindex */
-    {{2, 7}, 1, LOCATION, true},            /* Stack.location_indices */
-    {{1, 1, 1}, 3, STRING, false},          /* KeyValue.key_strindex, of a resource */
-    {{1, 2, 1, 3}, 3, STRING, false},       /* of a scope */
-    {{1, 1, 1, 2}, 8, STRING, false},       /* AnyValue.string_value_strindex */
-    {{2, 6, 2}, 8, STRING, false},          /* in an attribute of the table */
+    {{2, 6}, 1, STRING, false},       /* KeyValueAndUnit.key_strindex */
+    {{2, 6}, 3, STRING, false},       /* .unit_strindex */
+    {{2, 7}, 1, LOCATION, true},      /* Stack.location_indices */
+    {{1, 1, 1}, 3, STRING, false},    /* KeyValue.key_strindex, of a resource */
+    {{1, 2, 1, 3}, 3, STRING, false}, /* of a scope */
+    {{1, 1, 1, 2}, 8, STRING, false}, /* AnyValue.string_value_strindex */
+    {{2, 6, 2}, 8, STRING, false},    /* in an attribute of the table */
 };
 
 enum form { SINGLE, PACKED, TWICE };
@@ -245,8 +245,8 @@ static void malformed_packed_lists(void **state)
         uint32_t field;
         const char *bytes;
         size_t len;
-    } cases[] = {{4, "\x80", 1}, {4, "\x01\xff", 2}, {2, "\x80", 1}, {5, "1234567", 7},
-                 {5, "123456789", 9}};
+    } cases[] = {
+        {4, "\x80", 1}, {4, "\x01\xff", 2}, {2, "\x80", 1}, {5, "1234567", 7}, {5, "123456789", 9}};
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct wire w = {0};
         size_t rp = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2),
@@ -287,12 +287,10 @@ static void overlong_tags_and_lengths_count_as_entries(void **state)
     struct wire w = {0};
     /* Dictionary{functions: [{}, {name: 2}], strings: ["", "a", "b"]}: tags and lengths padded. */
     static const uint8_t bytes[] = {
-        0x12, 19,
-        0x9a, 0x00, 0x80, 0x00,                   /* function 0, two bytes of tag and of length */
-        0x1a, 0x82, 0x00, 0x08, 0x02,             /* function 1, name 2 */
-        0xaa, 0x80, 0x00, 0x00,                   /* string 0, three bytes of tag */
-        0x2a, 0x01, 'a',
-        0x2a, 0x81, 0x00,                         /* string 2 is cut off here: ... */
+        0x12, 19,   0x9a, 0x00, 0x80, 0x00, /* function 0, two bytes of tag and of length */
+        0x1a, 0x82, 0x00, 0x08, 0x02,       /* function 1, name 2 */
+        0xaa, 0x80, 0x00, 0x00,             /* string 0, three bytes of tag */
+        0x2a, 0x01, 'a',  0x2a, 0x81, 0x00, /* string 2 is cut off here: ... */
     };
     wire_raw(&w, bytes, sizeof bytes);
     assert_int_equal(walk_check(c, &w), BR_EINVAL);
@@ -306,8 +304,8 @@ static void overlong_tags_and_lengths_count_as_entries(void **state)
 
 /* --- Memory of the dictionary before ---------------------------------------------------------- */
 
-/* A dictionary that grows, shrinks, repeats and breaks: with a memory of the one before, the walk must
- * say the same as without. */
+/* A dictionary that grows, shrinks, repeats and breaks: with a memory of the one before, the walk
+ * must say the same as without. */
 static void the_memory_changes_nothing(void **state)
 {
     struct walk_check *c = *state;

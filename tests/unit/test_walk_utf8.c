@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h wants the two above */
+
 #include <cmocka.h>
 
 #include "base/mem.h"
@@ -81,16 +81,21 @@ static const struct {
     {"\xc3\xa4\xf0\x9f\x98\x80", "\xc3\xa4\xf0\x9f\x98\x80", 6, false},
     {"\xff", FFFD, 1, true},
     {"a\xff", "a" FFFD, 2, true},
-    {"\xff" "a", FFFD "a", 2, true},
+    {"\xff"
+     "a",
+     FFFD "a", 2, true},
     {"1234567\xff", "1234567" FFFD, 8, true},
     {"12345678\xff", "12345678" FFFD, 9, true},
-    {"\xff" "12345678", FFFD "12345678", 9, true},
+    {"\xff"
+     "12345678",
+     FFFD "12345678", 9, true},
     {"123456789012345\x80", "123456789012345" FFFD, 16, true},
     {"1234567890123456\x80", "1234567890123456" FFFD, 17, true},
     {"12345678901234567890123456789\xc3(", "12345678901234567890123456789" FFFD "(", 31, true},
     {"1234567890123456789012345678901\xff", "1234567890123456789012345678901" FFFD, 32, true},
     {"12345678901234567890123456789012\xff", "12345678901234567890123456789012" FFFD, 33, true},
-    {"1234567890\xff" "12345678901234567890123456789012345678901234567890",
+    {"1234567890\xff"
+     "12345678901234567890123456789012345678901234567890",
      "1234567890" FFFD "12345678901234567890123456789012345678901234567890", 61, true},
     {"caf\xe9", "caf" FFFD, 4, true}, /* Latin-1 */
 };
@@ -164,7 +169,11 @@ static void strings_are_counted(void **state)
         items_profiles(o, 0, 3, 2);
         size_t d = wire_open(o, 2);
         for (int i = 0; i < 40; i++)
-            wire_str(o, 5, i % 2 ? "good" : repaired ? "b" FFFD "d" : "b\xff" "d");
+            wire_str(o, 5,
+                     i % 2      ? "good"
+                     : repaired ? "b" FFFD "d"
+                                : "b\xff"
+                                  "d");
         wire_close(o, d);
     }
     assert_int_equal(walk_check(c, &w), 0);
