@@ -118,7 +118,7 @@ static bool make_texts(struct entering *e, struct br_arena *arena)
 {
     size_t n = e->j->n_keys;
     e->of_resource = br_arena_calloc(arena, 2 * n, sizeof *e->of_resource);
-    e->of_span = e->of_resource + n;
+    e->of_span = e->of_resource ? e->of_resource + n : NULL;
     e->chunk = e->at = br_arena_alloc(arena, CHUNK * n * sizeof(struct text));
     return e->of_resource && e->chunk;
 }
