@@ -6,7 +6,8 @@
  * whose end the connection is told to calm down (CVE-2025-8671, CVE-2019-9512 to -9518); header
  * lists are summed (HPACK bombs); ids of streams that were skipped stay closed (section 5.1.1).
  *
- * nghttp2 says nothing about frames of unknown types, so their headers are looked for in the bytes.
+ * nghttp2 says nothing about frames of unknown types nor about those of streams that are closed, so
+ * the frames' headers are looked for in the bytes.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
+#define LATE_DATA_MIN 1024
 
 /* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
 #define UPDATES_FIRST 5
@@ -355,12 +357,6 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         }
         (void)afford(srv);
         return 0;
-    case NGHTTP2_WINDOW_UPDATE:
-        if (srv->updates > 0)
-            srv->updates--;
-        else
-            (void)afford(srv);
-        return 0;
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
     case NGHTTP2_SETTINGS:
@@ -591,28 +587,42 @@ static struct server *server_of(const struct br_conn *c)
     return (struct server *)(uintptr_t)c;
 }
 
-/* Takes what there is of a frame header; true when it is whole. */
-static bool take_head(struct server *srv, const uint8_t **data, const uint8_t *end)
+/* True for a frame that nghttp2 drops without a word, because its stream is closed. Full DATA frames of
+ * a body that was refused are on their way for as long as the client does not know. */
+static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t id)
 {
-    while (srv->n_head < BR_H2_FRAME_HEADER && *data < end)
-        srv->head[srv->n_head++] = *(*data)++;
-    return srv->n_head == BR_H2_FRAME_HEADER;
+    return (type == NGHTTP2_HEADERS || (type == NGHTTP2_DATA && len < LATE_DATA_MIN)) &&
+           id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
-/* Counts the frames of unknown types. */
-static void count_unknown(struct server *srv, const uint8_t *data, size_t len)
+/* Counts what nghttp2's callbacks do not tell of, by the frame's header. */
+static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
+{
+    size_t len = (size_t)head[0] << 16 | (size_t)head[1] << 8 | head[2];
+    uint8_t type = head[3];
+    uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
+    srv->skip = len;
+    if (type == NGHTTP2_WINDOW_UPDATE && srv->updates > 0)
+        srv->updates--;
+    else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
+             is_late(srv, type, len, (int32_t)(id & INT32_MAX)))
+        (void)afford(srv);
+}
+
+/* Goes from frame header to frame header, wherever the input is cut. */
+static void count_frames(struct server *srv, const uint8_t *data, size_t len)
 {
     const uint8_t *end = data + len;
     while (data < end) {
         size_t n = srv->skip < (size_t)(end - data) ? srv->skip : (size_t)(end - data);
         srv->skip -= n;
         data += n;
-        if (data == end || !take_head(srv, &data, end))
+        while (srv->n_head < BR_H2_FRAME_HEADER && data < end)
+            srv->head[srv->n_head++] = *data++;
+        if (srv->n_head < BR_H2_FRAME_HEADER)
             return;
         srv->n_head = 0;
-        srv->skip = (size_t)srv->head[0] << 16 | (size_t)srv->head[1] << 8 | srv->head[2];
-        if (srv->head[3] > NGHTTP2_CONTINUATION)
-            (void)afford(srv);
+        count_frame(srv, srv->head);
     }
 }
 
@@ -622,12 +632,14 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     if (srv->now_ms == 0)
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
+    count_frames(srv, data, len); /* before: a stream may be closed by what comes after its frame */
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
-    if (n == NGHTTP2_ERR_FLOODED)
-        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
+    if (n < 0 && n != NGHTTP2_ERR_NOMEM)
+        (void)nghttp2_session_terminate_session(srv->session, n == NGHTTP2_ERR_BAD_CLIENT_MAGIC
+                                                                  ? NGHTTP2_PROTOCOL_ERROR
+                                                                  : NGHTTP2_ENHANCE_YOUR_CALM);
     if (n < 0)
         return n == NGHTTP2_ERR_NOMEM ? BR_ENOMEM : BR_EPROTO;
-    count_unknown(srv, data, len);
     return 0;
 }
 

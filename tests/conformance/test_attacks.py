@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that mean harm: HTTP/2 floods (CVE-2019-9511 to -9518, 2023-44487, 2024-28182, 2025-8671),
+HPACK bombs, request smuggling, and connections in numbers. The server ends them, stays small, and
+serves everybody else meanwhile."""
+
+import itertools
+import time
+
+import pytest
+
+import clients
+import otlp
+import raw
+from braid import pipelines, until
+from otlp import TRACES
+from raw import (CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY,
+                 PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, Raw, block, frame, h2, literal)
+
+FRAMES = 1000
+ENHANCE_YOUR_CALM = 11
+GRPC = (b"content-type", b"application/grpc")
+BODY = otlp.trace_request(3).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from braid import Braid
+    braid = Braid(pipelines({"nop": {}}, workers=2), tmp_path_factory.mktemp("attacked"))
+    yield braid
+    try:
+        healthy(braid)
+        braid.stop()
+    finally:
+        braid.kill()
+
+
+def healthy(server):
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+
+
+def streams(make):
+    """Frames for one stream after the other: 1, 3, 5, ..."""
+    return lambda: (make(stream) for stream in itertools.count(1, 2))
+
+
+def repeated(*data, first=b""):
+    return lambda: itertools.chain([first], itertools.cycle(data))
+
+
+OPEN = frame(HEADERS, END_HEADERS, 1, block(TRACES.method, GRPC))
+
+
+def request(stream, *more, flags=END_HEADERS):
+    return frame(HEADERS, flags, stream, block(TRACES.method, GRPC, *more))
+
+
+FLOODS = {
+    "ping": repeated(frame(PING, payload=b"12345678")),
+    "settings": repeated(frame(SETTINGS)),
+    "settings that change": repeated(frame(SETTINGS, payload=b"\0\4\0\0\0\1"), frame(SETTINGS, payload=b"\0\4\0\0\0\2")),
+    "priority": repeated(frame(PRIORITY, 0, 1, b"\0\0\0\0\1")),
+    "priority of ever new streams": streams(lambda n: frame(PRIORITY, 0, n, b"\0\0\0\0\1")),
+    "window updates": repeated(frame(WINDOW_UPDATE, payload=b"\0\0\0\1")),
+    "window updates of a stream": repeated(frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1"), first=OPEN),
+    "unknown frames": repeated(frame(0xfe, 0xff, 1, b"unknown")),
+    "empty unknown frames": repeated(frame(0x2a)),
+    "large unknown frames": repeated(frame(0x2a, payload=bytes(16384))),
+    "empty data": repeated(frame(DATA, 0, 1), first=OPEN),
+    "data of padding": repeated(frame(DATA, PADDED, 1, b"\7" + bytes(7)), first=OPEN),
+    "rapid reset": streams(lambda n: request(n) + frame(RST_STREAM, 0, n, b"\0\0\0\x08")),
+    "rapid reset of whole requests":
+        streams(lambda n: request(n, flags=END_HEADERS | END_STREAM) + frame(RST_STREAM, 0, n, b"\0\0\0\x08")),
+    "window overflow": streams(lambda n: request(n) + frame(WINDOW_UPDATE, 0, n, b"\x7f\xff\xff\xff")),
+    "content-length that lies":
+        streams(lambda n: request(n, (b"content-length", b"1")) + frame(DATA, END_STREAM, n, b"two")),
+    "upper-case headers": streams(lambda n: request(n, (b"Upper", b"case"))),
+    "header with a line feed": streams(lambda n: request(n, (b"a", b"b\r\nc: d"))),
+    "connection headers": streams(lambda n: request(n, (b"connection", b"close"))),
+    "no path": streams(lambda n: frame(HEADERS, END_HEADERS, n, literal(b":method", b"POST"))),
+    "continuations": repeated(frame(CONTINUATION, 0, 1, literal(b"a", b"b")),
+                              first=frame(HEADERS, 0, 1, block(TRACES.method, GRPC))),
+    "empty continuations": repeated(frame(CONTINUATION, 0, 1), first=frame(HEADERS, 0, 1)),
+    "more streams than allowed": streams(request),
+    "hpack bomb": lambda: itertools.chain(
+        # 4 KiB into the table, then referred to (index 62) 16,000 times a request: 64 MB of header.
+        [frame(HEADERS, END_HEADERS | END_STREAM, 1, block(TRACES.method) + b"\x40" + literal(b"x", b"y" * 4000)[1:])],
+        (frame(HEADERS, END_HEADERS | END_STREAM, n, block(TRACES.method) + b"\xbe" * 16000)
+         for n in itertools.count(3, 2))),
+    "data on a stream that never was": repeated(frame(DATA, 0, 1, b"x")),
+    "even streams": repeated(frame(HEADERS, END_HEADERS, 2, block(TRACES.method))),
+    "headers on stream 0": repeated(frame(HEADERS, END_HEADERS, 0, block(TRACES.method))),
+    "push": repeated(frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\2" + block("/"))),
+    "a frame over the limit": repeated(frame(DATA, 0, 1, bytes(16385)), first=OPEN),
+    "settings that are wrong": repeated(frame(SETTINGS, payload=b"\0\4\xff\xff\xff\xff")),
+    "settings of five bytes": repeated(frame(SETTINGS, payload=b"\0\4\0\0\0")),
+    "ping of seven bytes": repeated(frame(PING, payload=b"1234567")),
+    "window update of nothing": repeated(frame(WINDOW_UPDATE, payload=bytes(4))),
+    "window update of seven bytes": repeated(frame(WINDOW_UPDATE, payload=bytes(7))),
+    "window overflow of the connection": repeated(frame(WINDOW_UPDATE, payload=b"\x7f\xff\xff\xff")),
+}
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+@pytest.mark.parametrize("name", FLOODS)
+def test_flood_is_ended(server, port, name):
+    with h2(getattr(server, port)) as attacker:
+        for _, data in zip(range(FRAMES + 1), FLOODS[name]()):
+            if not attacker.send(data):
+                break
+        attacker.wait()
+        assert attacker.goaway() not in (None, 0), name
+    healthy(server)
+
+
+FLOODS_BY_COUNT = ("ping", "settings", "priority", "window updates", "unknown frames", "empty data",
+                   "rapid reset", "window overflow", "upper-case headers")
+
+
+@pytest.mark.parametrize("name", FLOODS_BY_COUNT)
+def test_flood_is_told_to_calm_down(server, name):
+    with h2(server.grpc) as attacker:
+        for _, data in zip(range(FRAMES), FLOODS[name]()):
+            if not attacker.send(data):
+                break
+        attacker.wait()
+        assert attacker.goaway() == ENHANCE_YOUR_CALM
+
+
+def test_attackers_cost_little(braid):
+    """Twenty of each at once, at their worst: a mebibyte each at the most, and others are served."""
+    server = braid(pipelines({"nop": {}}))
+    for _ in range(3):
+        healthy(server)
+    grown, worst = {}, 0.0
+    for name in FLOODS:
+        before = raw.memory_kib(server.process.pid)
+        attackers = [h2(server.grpc) for _ in range(20)]
+        for attacker in attackers:
+            for _, data in zip(range(FRAMES), FLOODS[name]()):
+                if not attacker.send(data):
+                    break
+        start = time.monotonic()
+        healthy(server)
+        worst = max(worst, time.monotonic() - start)
+        grown[name] = raw.memory_kib(server.process.pid) - before
+        for attacker in attackers:
+            attacker.wait()
+            attacker.socket.close()
+    assert worst < 5
+    if not raw.sanitized(server.process.pid):
+        assert {name: kib for name, kib in grown.items() if kib > 20 * 1024} == {}
+
+
+def test_promises_take_no_memory(braid):
+    """A hundred streams of ten connections that announce 60 MiB each and send a byte of it."""
+    server = braid(pipelines({"nop": {}}))
+    healthy(server)
+    before = raw.memory_kib(server.process.pid)
+    attackers = []
+    for port in ("grpc", "http"):
+        for _ in range(5):
+            attacker = h2(getattr(server, port))
+            attackers.append(attacker)
+            path = TRACES.method if port == "grpc" else TRACES.path
+            kind = GRPC if port == "grpc" else (b"content-type", b"application/x-protobuf")
+            length = str(60 << 20).encode()
+            more = () if port == "grpc" else ((b"content-length", length),)
+            first = b"\0" + (60 << 20).to_bytes(4, "big") + b"x" if port == "grpc" else b"x"
+            for stream in range(1, 200, 2):
+                attacker.send(frame(HEADERS, END_HEADERS, stream, block(path, kind, *more))
+                              + frame(DATA, 0, stream, first))
+    for attacker in attackers:
+        attacker.send(frame(PING, payload=b"are here"))
+        attacker.wait(lambda a=attacker: any(f[0] == PING for f in a.frames()))
+    healthy(server)
+    grown = raw.memory_kib(server.process.pid) - before
+    for attacker in attackers:
+        attacker.socket.close()
+    if not raw.sanitized(server.process.pid):
+        assert grown <= len(attackers) * 1024, f"{grown} KiB"
+
+
+def test_idle_connections_are_small(braid):
+    """16 KiB each at the most, after a request on each."""
+    server = braid(pipelines({"nop": {}}, workers=1))
+    healthy(server)
+    address, message = server.grpc, b"\0" + len(BODY).to_bytes(4, "big") + BODY
+    whole = (frame(HEADERS, END_HEADERS, 1, block(TRACES.method, GRPC, (b"te", b"trailers")))
+             + frame(DATA, END_STREAM, 1, message))
+
+    def connect():
+        idle = h2(address)
+        idle.send(whole)
+        return idle.wait(lambda: any(f[0] == HEADERS and f[1] & END_STREAM for f in idle.frames()))
+    warm = [connect() for _ in range(100)]
+    before = raw.memory_kib(server.process.pid)
+    connections = [connect() for _ in range(400)]
+    each = (raw.memory_kib(server.process.pid) - before) / len(connections)
+    healthy(server)
+    for idle in warm + connections:
+        assert not idle.read()
+        idle.socket.close()
+    if not raw.sanitized(server.process.pid):
+        assert each <= 16, f"{each:.1f} KiB"
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+def test_client_that_never_reads(server, port):
+    """It pipelines for ever; the server stops reading, and holds next to nothing for it."""
+    before = raw.memory_kib(server.process.pid)
+    deaf = Raw(getattr(server, port), receive_buffer=4096)
+    requests = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * 1000
+    deaf.read = lambda: False
+    end = time.monotonic() + 10
+    quiet = time.monotonic()
+    while time.monotonic() - quiet < 0.5 and time.monotonic() < end:
+        try:
+            deaf.socket.send(requests)
+            quiet = time.monotonic()
+        except BlockingIOError:
+            time.sleep(0.01)
+    assert time.monotonic() < end, "it is read for ever"
+    healthy(server)
+    grown = raw.memory_kib(server.process.pid) - before
+    deaf.socket.close()
+    if not raw.sanitized(server.process.pid):
+        assert grown <= 4096, f"{grown} KiB"
+
+
+# --- HTTP/1.1 --------------------------------------------------------------------------------------
+
+NEXT = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+def post(*lines, body=b"", host=b"Host: h\r\n", start=b"POST /v1/traces HTTP/1.1\r\n"):
+    return (start + host + b"Content-Type: application/json\r\n" + b"".join(line + b"\r\n" for line in lines)
+            + b"\r\n" + body)
+
+
+SMUGGLING = {
+    "both lengths": post(b"Content-Length: 4", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"),
+    "both lengths, other order": post(b"Transfer-Encoding: chunked", b"Content-Length: 4", body=b"0\r\n\r\n"),
+    "two lengths": post(b"Content-Length: 2", b"Content-Length: 3", body=b"{}"),
+    "two lengths in one": post(b"Content-Length: 2, 3", body=b"{}"),
+    "signed length": post(b"Content-Length: +2", body=b"{}"),
+    "negative length": post(b"Content-Length: -1", body=b"{}"),
+    "hexadecimal length": post(b"Content-Length: 0x2", body=b"{}"),
+    "length with a blank": post(b"Content-Length: 1 2", body=b"{}"),
+    "empty length": post(b"Content-Length: ", body=b"{}"),
+    "length of 2^63": post(b"Content-Length: 9223372036854775808"),
+    "length of 2^64 + 2": post(b"Content-Length: 18446744073709551618", body=b"{}"),
+    "unknown coding": post(b"Transfer-Encoding: xchunked", body=b"0\r\n\r\n"),
+    "chunked twice": post(b"Transfer-Encoding: chunked, chunked", body=b"0\r\n\r\n"),
+    "chunked on two lines": post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: identity", body=b"0\r\n\r\n"),
+    "chunked is not last": post(b"Transfer-Encoding: chunked, gzip", body=b"0\r\n\r\n"),
+    "coding with a tab inside": post(b"Transfer-Encoding: chu\tnked", body=b"0\r\n\r\n"),
+    "vertical tab before the coding": post(b"Transfer-Encoding: \x0bchunked", body=b"0\r\n\r\n"),
+    "chunked in 1.0": post(b"Transfer-Encoding: chunked", start=b"POST /v1/traces HTTP/1.0\r\n", body=b"0\r\n\r\n"),
+    "blank before a colon": post(b"Content-Length : 2", body=b"{}"),
+    "folded line": post(b"A: b", b" c", b"Content-Length: 2", body=b"{}"),
+    "folded coding": post(b"Transfer-Encoding:", b" chunked", body=b"0\r\n\r\n"),
+    "first line folded": post(b"Content-Length: 2", host=b" Host: h\r\n", body=b"{}"),
+    "bare line feeds": post(b"Content-Length: 2", body=b"{}").replace(b"\r\n", b"\n"),
+    "one bare line feed": post(b"A: b\nContent-Length: 2", body=b"{}"),
+    "bare carriage return": post(b"A: b\rContent-Length: 2", body=b"{}"),
+    "NUL in a value": post(b"A: b\0c", b"Content-Length: 2", body=b"{}"),
+    "NUL in a name": post(b"A\0: b", b"Content-Length: 2", body=b"{}"),
+    "no name": post(b": b", b"Content-Length: 2", body=b"{}"),
+    "no colon": post(b"just a line", b"Content-Length: 2", body=b"{}"),
+    "no host": post(b"Content-Length: 2", host=b"", body=b"{}"),
+    "two hosts": post(b"Host: other", b"Content-Length: 2", body=b"{}"),
+    "host with a blank": post(b"Content-Length: 2", host=b"Host: h i\r\n", body=b"{}"),
+    "chunk size with bare LF": post(CHUNKED[:-2], body=b"2\n{}\r\n0\r\n\r\n"),
+    "bare LF in an extension": post(CHUNKED[:-2], body=b"2;a\nb\r\n{}\r\n0\r\n\r\n"),
+    "signed chunk size": post(CHUNKED[:-2], body=b"+2\r\n{}\r\n0\r\n\r\n"),
+    "chunk size in C": post(CHUNKED[:-2], body=b"0x2\r\n{}\r\n0\r\n\r\n"),
+    "chunk size of 2^64 + 2": post(CHUNKED[:-2], body=b"10000000000000002\r\n{}\r\n0\r\n\r\n"),
+    "empty chunk size": post(CHUNKED[:-2], body=b"\r\n{}\r\n0\r\n\r\n"),
+    "chunk without its end": post(CHUNKED[:-2], body=b"2\r\n{}0\r\n\r\n"),
+    "chunk longer than its size": post(CHUNKED[:-2], body=b"2\r\n{}}\r\n0\r\n\r\n"),
+    "trailer without a colon": post(CHUNKED[:-2], body=b"2\r\n{}\r\n0\r\nnothing\r\n\r\n"),
+    "absolute form of another scheme": b"POST ftp://h/v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+    "blank in the target": b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
+    "no version": b"GET /v1/traces\r\n",
+    "version 1.2.3": b"GET / HTTP/1.2.3\r\nHost: h\r\n\r\n",
+    "version 2": b"GET / HTTP/2.0\r\nHost: h\r\n\r\n",
+    "lower-case version": b"GET / http/1.1\r\nHost: h\r\n\r\n",
+    "blank before the method": b" GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+    "tabs for blanks": b"GET\t/\tHTTP/1.1\r\nHost: h\r\n\r\n",
+    "TLS": bytes.fromhex("160301010001000000") + bytes(256),
+    "a head of 70 KiB": post(b"A: " + b"b" * 70000),
+    "a thousand fields": post(*[b"a: b"] * 1000),
+}
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+@pytest.mark.parametrize("name", SMUGGLING)
+def test_smuggling_is_refused(server, port, name):
+    """One refusal, then the end: nothing of what follows is ever read as a request."""
+    with Raw(getattr(server, port)) as client:
+        client.send(SMUGGLING[name] + NEXT * 3)
+        client.wait()
+        answer = bytes(client.got)
+        assert answer.count(b"HTTP/1.1 ") == 1, answer
+        refusals = (400, 414, 417, 431, 501, 505)
+        # The gRPC port refuses HTTP/1.1 by its head, before it sees what is wrong with the body.
+        assert int(answer[9:12]) in (refusals if port == "http" else refusals + (415, )), answer
+        assert b"\r\nConnection: close\r\n" in answer
+
+
+@pytest.mark.parametrize("name", ["plain", "chunked", "upgrade", "absolute form", "blank line before"])
+def test_what_is_allowed_is_not_refused(server, name):
+    requests = {
+        "plain": post(b"Content-Length: 2", body=b"{}"),
+        "chunked": post(CHUNKED[:-2], body=b"1;a=\"b\"\r\n{\r\n01\r\n}\r\n0\r\nT: u\r\n\r\n"),
+        "upgrade": post(b"Connection: upgrade", b"Upgrade: h2c", b"Content-Length: 2", body=b"{}"),
+        "absolute form": post(b"Content-Length: 2", start=b"POST http://h/v1/traces HTTP/1.1\r\n", body=b"{}"),
+        "blank line before": b"\r\n" + post(b"Content-Length: 2", body=b"{}"),
+    }
+    with Raw(server.http) as client:
+        client.send(requests[name] * 3)
+        client.wait(lambda: client.got.count(b"HTTP/1.1 200 OK\r\n") == 3)
+
+
+def test_thousands_of_connections_leave_nothing(braid):
+    server = braid(pipelines({"nop": {}}, workers=3))
+    address = {"grpc": server.grpc, "http": server.http}
+
+    def crowd(n):
+        for i in range(n):
+            first = (b"", raw.PREFACE, raw.PREFACE + frame(SETTINGS) + request(1), b"GET / HT", NEXT)[i % 5]
+            with Raw(address["grpc" if i % 2 else "http"], first):
+                pass
+        healthy(server)
+
+    def connections():
+        return sum(server.metrics()["braid_server_connections"].values())
+    crowd(1000)
+    before = raw.memory_kib(server.process.pid)
+    crowd(4000)
+    until(lambda: connections() <= 1, "the connections to be gone")
+    grown = raw.memory_kib(server.process.pid) - before
+    if not raw.sanitized(server.process.pid):
+        assert grown < 2048, f"{grown} KiB"

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes on a socket that no library would send, and HTTP/2 frames by hand (RFC 9113 section 4.1)."""
+
+import select
+import socket
+import struct
+import time
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, END_HEADERS, PADDED = 1, 4, 8
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DEADLINE_S = 20.0
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def literal(name, value):
+    """A header field without indexing, with a new name: RFC 7541 section 6.2.2."""
+    def text(data):
+        if len(data) < 127:
+            return bytes([len(data)]) + data
+        rest, out = len(data) - 127, bytearray([127])
+        while rest >= 128:
+            out.append(rest % 128 | 128)
+            rest //= 128
+        return bytes(out) + bytes([rest]) + data
+    return b"\0" + text(name) + text(value)
+
+
+def block(path, *more, method=b"POST"):
+    """The header block of a request."""
+    fields = [(b":method", method), (b":scheme", b"http"), (b":path", path.encode()), (b":authority", b"h"),
+              *more]
+    return b"".join(literal(*field) for field in fields)
+
+
+class Raw:
+    """A connection that remembers what came."""
+
+    def __init__(self, address, first=b"", receive_buffer=None):
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.connect((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.got = bytearray()
+        self.ended = False
+        self.sent = 0
+        self.send(first)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def read(self):
+        """Takes what is there; True once the peer has ended."""
+        try:
+            while not self.ended:
+                data = self.socket.recv(1 << 16)
+                self.got += data
+                self.ended = not data
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+        return self.ended
+
+    def send(self, data):
+        """Sends all, unless the peer ends first. Returns whether all went out."""
+        view, end = memoryview(data), time.monotonic() + DEADLINE_S
+        while view and not self.read():
+            assert time.monotonic() < end, "the peer neither reads nor ends"
+            try:
+                n = self.socket.send(view)
+                self.sent += n
+                view = view[n:]
+            except BlockingIOError:
+                select.select([self.socket], [self.socket], [], 0.1)
+            except OSError:
+                self.ended = True
+        return not view
+
+    def wait(self, condition=None, deadline_s=DEADLINE_S):
+        """Until condition() holds, or the peer ended (without one)."""
+        end = time.monotonic() + deadline_s
+        while not (self.read() if condition is None else condition()):
+            assert time.monotonic() < end, f"in vain; got {bytes(self.got[-300:])!r}"
+            select.select([self.socket] if not self.ended else [], [], [], 0.02)
+            self.read()
+        return self
+
+    def frames(self):
+        """[(kind, flags, stream, payload)] of what came."""
+        at, frames = 0, []
+        while at + 9 <= len(self.got):
+            size = int.from_bytes(self.got[at:at + 3], "big")
+            kind, flags, stream = struct.unpack(">BBI", self.got[at + 3:at + 9])
+            if at + 9 + size > len(self.got):
+                break
+            frames.append((kind, flags, stream, bytes(self.got[at + 9:at + 9 + size])))
+            at += 9 + size
+        return frames
+
+    def goaway(self):
+        """The error code of the last GOAWAY, or None."""
+        codes = [int.from_bytes(f[3][4:8], "big") for f in self.frames() if f[0] == GOAWAY]
+        return codes[-1] if codes else None
+
+
+def h2(address, settings=b"", **options):
+    return Raw(address, PREFACE + frame(SETTINGS, payload=settings), **options)
+
+
+def memory_kib(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def sanitized(pid):
+    with open(f"/proc/{pid}/maps") as maps:
+        return any(name in maps.read() for name in ("libasan", "libtsan", "libclang_rt"))
