@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM while clients are in every state, and destinations in some: the process ends in time, what was
+acknowledged is sent or counted, and nobody's bad manners cost others their data."""
+
+import signal as signals
+import socket
+import threading
+import time
+
+import pytest
+
+import clients
+import otlp
+from braid import exporter, pipelines, until
+from otlp import TRACES
+from raw import DATA, END_HEADERS, HEADERS, PREFACE, SETTINGS, Raw, block, frame, h2, sanitized
+from sink import Reply
+
+BODY = otlp.trace_request(5).SerializeToString()
+GET = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def post(length, body=b""):
+    return (b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-protobuf\r\n"
+            b"Content-Length: %d\r\n\r\n" % length) + body
+
+
+def timed_stop(server):
+    start = time.monotonic()
+    words = server.stop()
+    return time.monotonic() - start, words
+
+
+def test_idle_connections_do_not_hold_it_up(braid):
+    server = braid(pipelines({"nop": {}}, workers=2))
+    idle = [Raw(server.http, post(len(BODY), BODY)) for _ in range(20)]
+    idle += [h2(port) for port in (server.grpc, server.http) for _ in range(20)]
+    idle += [Raw(server.grpc), Raw(server.http, b"GET / HT"), Raw(server.grpc, PREFACE[:10])]
+    for client in idle[:60]:
+        client.wait(lambda c=client: c.got)
+    took, words = timed_stop(server)
+    assert words["traces"]["received"] == words["traces"]["sent"] == 20 * 5
+    assert took < (10 if sanitized("self") else 3)
+    for client in idle:
+        client.wait()
+        client.socket.close()
+
+
+def test_half_a_request_costs_others_nothing(braid, sink):
+    """Receivers drain first: one that waits for a slow client must not keep batches from being sent."""
+    server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
+                   "--shutdown-timeout", "15s")
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    slow = [Raw(server.http, post(1000, b"half")),
+            h2(server.grpc),
+            h2(server.http)]
+    slow[1].send(frame(HEADERS, END_HEADERS, 1, block(TRACES.method, (b"content-type", b"application/grpc")))
+                 + frame(DATA, 0, 1, b"half"))
+    slow[2].send(frame(HEADERS, END_HEADERS, 1, block(TRACES.path, (b"content-type", b"application/json"))))
+    for client in slow[1:]:
+        client.wait(lambda c=client: c.got)
+    took, words = timed_stop(server)
+    assert took < 12
+    assert words["traces"] == {"received": 5, "sent": 5, "rejected": 0, "dropped": 0, "left": 0}
+    sink.wait(TRACES, 5)
+    for client in slow:
+        client.wait()
+        assert b"200" not in bytes(client.got)
+        client.socket.close()
+
+
+def test_client_that_never_reads_costs_others_nothing(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), processors={"batch": {"timeout": "1h"}}),
+                   "--shutdown-timeout", "15s")
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    metrics = server.address("metrics", node=None)
+    deaf = Raw(metrics, receive_buffer=4096)
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            deaf.socket.send(GET * 100)
+        except BlockingIOError:
+            time.sleep(0.2)
+            try:
+                deaf.socket.send(GET)
+            except BlockingIOError:
+                break
+    closed_window = h2(server.grpc, settings=b"\0\4\0\0\0\0")
+    closed_window.send(frame(HEADERS, END_HEADERS, 1, block(TRACES.method, (b"content-type", b"application/grpc")))
+                       + frame(DATA, 1, 1, b"\0" + len(BODY).to_bytes(4, "big") + BODY))
+    until(lambda: server.log() is not None and closed_window.read() is False and closed_window.got, "an answer's head")
+    took, words = timed_stop(server)
+    assert took < 12
+    assert words["traces"]["sent"] == words["traces"]["received"] == 10
+    deaf.socket.close()
+    closed_window.socket.close()
+
+
+def test_requests_in_flight_are_answered(braid, sink):
+    """The client waits for the destination's answer, which comes after SIGTERM."""
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={"enabled": False})))
+    gate = threading.Event()
+    sink.reply = Reply(hold=gate)
+    answers = []
+
+    def send(port):
+        if port == "grpc":
+            answers.append(clients.grpc(server.grpc, TRACES, BODY))
+        else:
+            answers.append(clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF))
+    threads = [threading.Thread(target=send, args=(port, )) for port in ("grpc", "http") * 3]
+    for thread in threads:
+        thread.start()
+    until(lambda: server.ledger("traces")["received"] == 30, "all requests")
+    server.process.terminate()
+    server.wait_log("SIGTERM: draining")
+    with pytest.raises(OSError):
+        for _ in range(100):  # it listens no more, at once or very soon
+            host, port = server.http.rsplit(":", 1)
+            socket.create_connection((host, int(port)), timeout=1).close()
+            time.sleep(0.05)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert all(answer.ok for answer in answers)
+    server.stop()
+
+
+def down(**options):
+    """An exporter to a port where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    return {"otlp": {"endpoint": address, "tls": {"insecure": True}, **options}}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_destination_is_down(braid, workers):
+    """It tries until the timeout is over, and then says how much was not sent."""
+    server = braid(pipelines(down(), workers=workers), "--shutdown-timeout", "2s")
+    for _ in range(10):
+        clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    took, words = timed_stop(server)
+    assert 1.5 < took < 12
+    assert words["traces"]["received"] == 50
+    assert words["traces"]["sent"] == words["traces"]["rejected"] == 0
+    assert words["traces"]["left"] + words["traces"]["dropped"] == 50
+
+
+def test_second_signal_ends_it_at_once(braid):
+    server = braid(pipelines(down(), workers=3), "--shutdown-timeout", "10m")
+    clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    server.process.terminate()
+    server.wait_log("SIGTERM: draining")
+    time.sleep(0.2)
+    assert server.process.poll() is None
+    server.process.send_signal(signals.SIGINT)
+    took, words = timed_stop(server)
+    assert took < 10
+    assert words["traces"]["received"] == 5
+    assert words["traces"]["left"] + words["traces"]["dropped"] == 5
+
+
+def test_stops_while_connections_come(braid):
+    """Sockets on their way from worker to worker when it ends."""
+    for _ in range(5):
+        server = braid(pipelines({"nop": {}}, workers=3))
+        addresses, stop = [server.grpc, server.http], threading.Event()
+
+        def storm():
+            while not stop.is_set():
+                for address in addresses:
+                    host, port = address.rsplit(":", 1)
+                    try:
+                        with socket.create_connection((host, int(port)), timeout=5) as s:
+                            s.sendall(GET)
+                    except OSError:
+                        return
+        threads = [threading.Thread(target=storm) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        server.stop()
+        stop.set()
+        for thread in threads:
+            thread.join()
