@@ -337,9 +337,9 @@ def test_thousands_of_connections_leave_nothing(braid):
 
     def connections():
         return sum(server.metrics()["braid_server_connections"].values())
-    crowd(1000)
+    crowd(3000)
     before = raw.memory_kib(server.process.pid)
-    crowd(4000)
+    crowd(3000)
     until(lambda: connections() <= 1, "the connections to be gone")
     grown = raw.memory_kib(server.process.pid) - before
     if not raw.sanitized(server.process.pid):
