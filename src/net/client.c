@@ -31,8 +31,8 @@ struct link {
     struct br_list link; /* client->links */
     struct client *client;
     struct br_stream *stream;
-    bool ready;     /* connected; TLS may still be shaking hands */
-    bool draining;  /* takes nothing new */
+    bool ready;       /* connected; TLS may still be shaking hands */
+    bool draining;    /* takes nothing new */
     unsigned address; /* which of the client's */
     uint64_t ping_ms, used_ms;
     bool pinged;
@@ -197,7 +197,8 @@ static bool connect_to(struct client *c, unsigned address, const char **why)
     int one = 1;
     if (fd >= 0 && a->addr.ss_family != AF_UNIX)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (fd < 0 || (connect(fd, (const struct sockaddr *)&a->addr, a->len) && errno != EINPROGRESS)) {
+    if (fd < 0 ||
+        (connect(fd, (const struct sockaddr *)&a->addr, a->len) && errno != EINPROGRESS)) {
         *why = strerror(errno);
         if (fd >= 0)
             close(fd);
@@ -286,8 +287,9 @@ static void look_up(struct client *c)
     struct resolve *r = br_calloc(1, sizeof *r);
     if (r)
         r->client = c;
-    int rc = r ? uv_getaddrinfo(&c->loop->uv, &r->request, on_resolved, c->endpoint.host, port, &hints)
-               : UV_ENOMEM;
+    int rc =
+        r ? uv_getaddrinfo(&c->loop->uv, &r->request, on_resolved, c->endpoint.host, port, &hints)
+          : UV_ENOMEM;
     if (rc) {
         br_free(r);
         fail_waiting(c, BR_EIO, "cannot resolve", uv_strerror(rc));
@@ -352,8 +354,7 @@ static void pump(struct br_deferred *d)
         struct link *link = free_link(c);
         if (!link)
             break;
-        struct waiting *w =
-            br_container_of(br_list_shift(&c->waiting), struct waiting, link);
+        struct waiting *w = br_container_of(br_list_shift(&c->waiting), struct waiting, link);
         struct br_exchange *x = w->x;
         br_free(w);
         x->impl = NULL;
@@ -481,8 +482,8 @@ static int make_tls(struct client *c, struct br_err *err)
     static const struct br_tls_config defaults;
     const struct br_tls_config *tls = c->config.tls;
     /* As the Collector: a scheme decides; without one (gRPC) it is TLS unless `insecure`. */
-    bool want = c->endpoint.tls || (!c->endpoint.has_scheme && !(tls && tls->insecure) &&
-                                    !c->endpoint.unix_socket);
+    bool want = c->endpoint.tls ||
+                (!c->endpoint.has_scheme && !(tls && tls->insecure) && !c->endpoint.unix_socket);
     if (!want)
         return 0;
     return br_tls_context_new(tls ? tls : &defaults, false, c->config.grpc ? h2 : h1, &c->tls, err);
@@ -512,8 +513,8 @@ static void set_defaults(struct client *c)
         c->sweep_ms = SWEEP_MIN_MS;
 }
 
-int br_net_connect(struct br_host *h, const struct br_client_config *config,
-                   struct br_client **ret, struct br_err *err)
+int br_net_connect(struct br_host *h, const struct br_client_config *config, struct br_client **ret,
+                   struct br_err *err)
 {
     struct client *c = br_calloc(1, sizeof *c);
     if (!c)

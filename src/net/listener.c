@@ -233,7 +233,8 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
     freeaddrinfo(found);
     if (rc)
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s%s", endpoint, strerror(saved),
-                          saved == EADDRINUSE ? " (by another process, or twice in the config)" : "");
+                          saved == EADDRINUSE ? " (by another process, or twice in the config)"
+                                              : "");
     return 0;
 }
 

@@ -155,8 +155,9 @@ void br_server_take(struct br_net_server *s, int fd, const char *name)
     }
 }
 
-/* Since when the client owes us something. What is over BR_READ_SIZE in an unread answer shows in the
- * socket; the rest the protocol knows. A connection that we do not read for now owes nothing. */
+/* Since when the client owes us something. What is over BR_READ_SIZE in an unread answer shows in
+ * the socket; the rest the protocol knows. A connection that we do not read for now owes nothing.
+ */
 static uint64_t owes_since(const struct br_stream *stream, uint64_t now)
 {
     uint64_t since = stream->full ? stream->writing.since_ms : UINT64_MAX;
@@ -172,7 +173,8 @@ static bool idle(const struct br_stream *stream)
 }
 
 /* Why a connection has to end now, or NULL. */
-static const char *overdue(const struct br_net_server *s, const struct br_stream *stream, uint64_t now)
+static const char *overdue(const struct br_net_server *s, const struct br_stream *stream,
+                           uint64_t now)
 {
     const struct br_server_config *c = &s->config;
     if (stream->shut)
@@ -291,8 +293,8 @@ static double *connections_of(struct br_host *h, const char *name)
     (void)snprintf(worker, sizeof worker, "%u", h->worker);
     br_label(&labels, "server", name);
     br_label(&labels, "worker", worker);
-    double *metric = br_metric(h->metrics, BR_GAUGE, "braid_server_connections",
-                               labels.data ? labels.data : "");
+    double *metric =
+        br_metric(h->metrics, BR_GAUGE, "braid_server_connections", labels.data ? labels.data : "");
     br_str_release(&labels);
     return metric;
 }
@@ -325,7 +327,8 @@ static int open_listener(struct br_net_server *s, struct br_err *err)
     const char *name = s->config.name;
     unsigned worker = s->loop->host.worker;
     if (worker >= BR_WORKERS_MAX)
-        return br_err_set(err, BR_EINVAL, "at most %d workers can share a listener", BR_WORKERS_MAX);
+        return br_err_set(err, BR_EINVAL, "at most %d workers can share a listener",
+                          BR_WORKERS_MAX);
     if (worker == 0)
         return br_listener_open(s->loop, &s->config, &s->listener, err);
     s->listener = br_listener_find(s->loop->net, name);

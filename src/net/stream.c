@@ -139,8 +139,8 @@ static int feed(void *arg, const uint8_t *data, size_t len)
     return s->conn->ops->input(s->conn, data, len, uv_now(&s->loop->uv));
 }
 
-/* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say and
- * lets the peer read that. */
+/* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
+ * and lets the peer read that. */
 static void wind_down(struct br_stream *s, const char *why)
 {
     if (!s->server) {

@@ -109,8 +109,9 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
         case BR_HTTP1_BODY:
             rc = on_body(cl, body, body_len);
             if (rc) {
-                fail(cl, rc, rc == BR_EFULL ? "the response is too large"
-                                            : "the response is too much for the memory there is");
+                fail(cl, rc,
+                     rc == BR_EFULL ? "the response is too large"
+                                    : "the response is too much for the memory there is");
                 return rc;
             }
             break;

@@ -303,6 +303,9 @@ def test_smuggling_is_refused(server, port, name):
         client.send(SMUGGLING[name] + NEXT * 3)
         client.wait()
         answer = bytes(client.got)
+        if b"HTTP/" not in SMUGGLING[name].split(b"\n")[0]:
+            assert answer.count(b"HTTP/1.1 ") <= 1, answer
+            return  # what does not speak HTTP need not be answered in it
         assert answer.count(b"HTTP/1.1 ") == 1, answer
         refusals = (400, 414, 417, 431, 501, 505)
         # The gRPC port refuses HTTP/1.1 by its head, before it sees what is wrong with the body.

@@ -12,14 +12,21 @@
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 #define HEAD 9u
 
-/* --- The client by hand --------------------------------------------------------------------------- */
+/* --- The client by hand
+ * --------------------------------------------------------------------------- */
 
 size_t h2_bytes(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
                 size_t len)
 {
-    const uint8_t head[HEAD] = {(uint8_t)(len >> 16),    (uint8_t)(len >> 8),     (uint8_t)len,
-                                type,                    flags,                   (uint8_t)(stream >> 24),
-                                (uint8_t)(stream >> 16), (uint8_t)(stream >> 8), (uint8_t)stream};
+    const uint8_t head[HEAD] = {(uint8_t)(len >> 16),
+                                (uint8_t)(len >> 8),
+                                (uint8_t)len,
+                                type,
+                                flags,
+                                (uint8_t)(stream >> 24),
+                                (uint8_t)(stream >> 16),
+                                (uint8_t)(stream >> 8),
+                                (uint8_t)stream};
     memcpy(out, head, HEAD);
     if (len)
         memcpy(out + HEAD, payload, len);
@@ -38,8 +45,12 @@ void h2_frame(struct net_rig *rig, struct net_peer *p, uint8_t type, uint8_t fla
 struct net_peer *h2_dial(struct net_rig *rig, unsigned port, int64_t window)
 {
     struct net_peer *p = net_dial(port);
-    const uint8_t setting[6] = {0, NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint8_t)(window >> 24),
-                                (uint8_t)(window >> 16), (uint8_t)(window >> 8), (uint8_t)window};
+    const uint8_t setting[6] = {0,
+                                NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE,
+                                (uint8_t)(window >> 24),
+                                (uint8_t)(window >> 16),
+                                (uint8_t)(window >> 8),
+                                (uint8_t)window};
     net_puts(rig, p, PREFACE);
     h2_frame(rig, p, NGHTTP2_SETTINGS, 0, 0, setting, window < 0 ? 0 : sizeof setting);
     return p;
@@ -113,7 +124,8 @@ int64_t h2_goaway_code(struct net_peer *p)
     return h2_count(p, NGHTTP2_GOAWAY, 0, &payload) ? number(payload + 4) : -1;
 }
 
-/* --- The server ------------------------------------------------------------------------------------- */
+/* --- The server
+ * ------------------------------------------------------------------------------------- */
 
 static struct h2_stream *find(struct h2_server *s, int32_t id)
 {
@@ -126,7 +138,8 @@ static struct h2_stream *find(struct h2_server *s, int32_t id)
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags, void *user)
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *user)
 {
     struct h2_stream *st = find(user, frame->hd.stream_id);
     (void)session;
@@ -150,8 +163,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     return 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t len,
-                   void *user)
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                   size_t len, void *user)
 {
     struct h2_stream *st = find(user, id);
     (void)session;
@@ -187,7 +200,8 @@ struct h2_server *h2_server_new(struct net_peer *peer, uint32_t max_concurrent, 
     assert_int_equal(nghttp2_session_server_new2(&s->session, cb, s, option), 0);
     nghttp2_session_callbacks_del(cb);
     nghttp2_option_del(option);
-    const nghttp2_settings_entry setting = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, max_concurrent};
+    const nghttp2_settings_entry setting = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+                                            max_concurrent};
     assert_int_equal(nghttp2_submit_settings(s->session, 0, &setting, 1), 0);
     return s;
 }
@@ -216,7 +230,8 @@ static ssize_t read_answer(nghttp2_session *session, int32_t id, uint8_t *buf, s
                            uint32_t *flags, nghttp2_data_source *source, void *user)
 {
     static const uint8_t message[] = {0, 0, 0, 0, 3, 'a', 'b', 'c'};
-    nghttp2_nv trailer = {(uint8_t *)(uintptr_t) "grpc-status", (uint8_t *)(uintptr_t) "0", 11, 1, 0};
+    nghttp2_nv trailer = {(uint8_t *)(uintptr_t) "grpc-status", (uint8_t *)(uintptr_t) "0", 11, 1,
+                          0};
     (void)source;
     (void)user;
     assert_true(len >= sizeof message);
@@ -232,10 +247,11 @@ void h2_server_answer(struct h2_server *s, int32_t id, int status)
     int n = snprintf(text, sizeof text, "%d", status);
     nghttp2_nv nv[] = {
         {(uint8_t *)(uintptr_t) ":status", (uint8_t *)(uintptr_t) "200", 7, 3, 0},
-        {(uint8_t *)(uintptr_t) "content-type", (uint8_t *)(uintptr_t) "application/grpc", 12, 16, 0},
+        {(uint8_t *)(uintptr_t) "content-type", (uint8_t *)(uintptr_t) "application/grpc", 12, 16,
+         0},
         {(uint8_t *)(uintptr_t) "grpc-status", (uint8_t *)text, 11, (size_t)n, 0},
     };
     nghttp2_data_provider provider = {.read_callback = read_answer};
-    assert_int_equal(nghttp2_submit_response(s->session, id, nv, status ? 3 : 2, status ? NULL : &provider),
-                     0);
+    assert_int_equal(
+        nghttp2_submit_response(s->session, id, nv, status ? 3 : 2, status ? NULL : &provider), 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/2 by hand: frames that no library would send (RFC 9113 section 4.1), and a server on nghttp2 that
- * the test drives step by step. On the raw peers of net_rig.h.
+ * HTTP/2 by hand: frames that no library would send (RFC 9113 section 4.1), and a server on nghttp2
+ * that the test drives step by step. On the raw peers of net_rig.h.
  */
 #pragma once
 
@@ -9,13 +9,15 @@
 
 #include "support/net_rig.h"
 
-/* --- A client by hand --------------------------------------------------------------------------- */
+/* --- A client by hand ---------------------------------------------------------------------------
+ */
 
 /* A connection that has sent its preface and SETTINGS. `window` is the initial window that it gives
  * the server, -1: the default. */
 struct net_peer *h2_dial(struct net_rig *rig, unsigned port, int64_t window);
 
-/* One frame. h2_put is h2_frame for use in floods: what the socket does not take at once is lost. */
+/* One frame. h2_put is h2_frame for use in floods: what the socket does not take at once is lost.
+ */
 void h2_frame(struct net_rig *rig, struct net_peer *p, uint8_t type, uint8_t flags, uint32_t stream,
               const void *payload, size_t len);
 size_t h2_bytes(uint8_t *out, uint8_t type, uint8_t flags, uint32_t stream, const void *payload,
@@ -34,7 +36,8 @@ unsigned h2_count(struct net_peer *p, uint8_t type, uint32_t stream, const uint8
 int64_t h2_reset_code(struct net_peer *p, uint32_t stream);
 int64_t h2_goaway_code(struct net_peer *p);
 
-/* --- A server on nghttp2 -------------------------------------------------------------------------- */
+/* --- A server on nghttp2
+ * -------------------------------------------------------------------------- */
 
 #define H2_STREAMS_MAX 512
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The network layer on loopback: one real loop, run in steps by the test, a service that does what the
- * test says, and raw sockets for peers that no library would be. Everything asserts; nothing waits
- * for a fixed time: NET_UNTIL runs the loop until a condition holds, or fails after a deadline.
+ * The network layer on loopback: one real loop, run in steps by the test, a service that does what
+ * the test says, and raw sockets for peers that no library would be. Everything asserts; nothing
+ * waits for a fixed time: NET_UNTIL runs the loop until a condition holds, or fails after a
+ * deadline.
  */
 #pragma once
 
@@ -59,10 +60,10 @@ struct net_service {
     size_t answer_bytes; /* of text "aaa..."; 0: "ok\n" */
     bool close;          /* answers end the connection */
     bool grpc;
-    size_t max_body;     /* 0: 64 MiB */
+    size_t max_body; /* 0: 64 MiB */
     unsigned n_begun, n_bodies, n_gone, n_replied;
-    size_t body_bytes;   /* of all requests */
-    uint64_t body_hash;  /* of the last one, by net_hash */
+    size_t body_bytes;  /* of all requests */
+    uint64_t body_hash; /* of the last one, by net_hash */
     enum br_body_error body_error;
     struct br_request *held[NET_REQUESTS_MAX]; /* NET_LATER; NULL where it has gone */
     unsigned n_held;
@@ -114,7 +115,8 @@ unsigned net_count(struct net_peer *p, const char *text);
 int net_listen(int family, unsigned *ret_port);
 struct net_peer *net_accept(int listener);
 
-/* --- An exchange -------------------------------------------------------------------------------- */
+/* --- An exchange --------------------------------------------------------------------------------
+ */
 
 struct net_call {
     struct br_exchange x; /* first */

@@ -4,8 +4,8 @@
 #include <netinet/in.h>
 #include <semaphore.h>
 #include <setjmp.h>
-#include <stdatomic.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@
 
 #define OK_3 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nabc"
 
-/* --- Names, instead of the C library's (libuv calls these, in a thread) --------------------------- */
+/* --- Names, instead of the C library's (libuv calls these, in a thread)
+ * --------------------------- */
 
 static sem_t slow;
 static atomic_int n_slow; /* look-ups that wait for it */
@@ -85,8 +86,8 @@ static void open_with(struct fixture *f, void **state, struct br_client_config c
     *f = (struct fixture){.rig = *state};
     f->listener = net_listen(AF_INET, &f->port);
     assert_true(f->listener >= 0);
-    (void)snprintf(f->url, sizeof f->url, config.grpc ? "http://127.0.0.1:%u" : "http://127.0.0.1:%u/",
-                   f->port);
+    (void)snprintf(f->url, sizeof f->url,
+                   config.grpc ? "http://127.0.0.1:%u" : "http://127.0.0.1:%u/", f->port);
     config.endpoint = f->url;
     f->client = net_connect(f->rig, &config);
 }
@@ -131,7 +132,8 @@ static bool request_is_here(struct net_peer *p, size_t bytes)
     return true;
 }
 
-/* --- Exchanges ----------------------------------------------------------------------------------- */
+/* --- Exchanges -----------------------------------------------------------------------------------
+ */
 
 static void sends_and_reuses_its_connection(void **state)
 {
@@ -164,9 +166,11 @@ static void reads_answers_of_every_shape(void **state)
         const char *text, *body;
         bool close; /* that the server closes is the end of it */
     } answers[] = {
-        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: u\r\n\r\n",
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nT: "
+         "u\r\n\r\n",
          "abcde", false},
-        {"HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "x", false},
+        {"HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
+         "x", false},
         {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nyz", "yz", false},
         {"HTTP/1.1 200 OK\r\n\r\nuntil the end", "until the end", true},
         {"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "", false},
@@ -247,8 +251,8 @@ static int64_t retry_after(void **state, const char *value)
     open_with(&f, state, (struct br_client_config){0});
     net_call_init(f.rig, &c, false, 5);
     begin(&f, &c);
-    (void)snprintf(text, sizeof text, "HTTP/1.1 503 Wait\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n",
-                   value);
+    (void)snprintf(text, sizeof text,
+                   "HTTP/1.1 503 Wait\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n", value);
     answer(&f, &c, text);
     assert_int_equal(c.http_status, 503);
     net_call_release(&c);
@@ -367,7 +371,8 @@ static void unasked_bytes_end_the_connection(void **state)
     finish(&f);
 }
 
-/* --- Giving up ------------------------------------------------------------------------------------ */
+/* --- Giving up
+ * ------------------------------------------------------------------------------------ */
 
 enum state { WAITING, CONNECTING, SENT, HALF_SENT, HALF_READ, DONE, STATES };
 
@@ -472,7 +477,8 @@ static void many_at_once_and_most_waiting(void **state)
     finish(&f);
 }
 
-/* --- Connecting ----------------------------------------------------------------------------------- */
+/* --- Connecting
+ * ----------------------------------------------------------------------------------- */
 
 static void call_fails(struct net_rig *rig, struct br_client_config config, const char *words)
 {
@@ -499,8 +505,10 @@ static void what_cannot_be_reached(void **state)
     close(fd); /* nobody listens there now */
     (void)snprintf(url, sizeof url, "http://127.0.0.1:%u", port);
     call_fails(rig, (struct br_client_config){.endpoint = url}, "Connection refused");
-    call_fails(rig, (struct br_client_config){.endpoint = "unix:///nowhere/at.all"}, "No such file");
-    call_fails(rig, (struct br_client_config){.endpoint = "http://nowhere.test:80"}, "cannot resolve");
+    call_fails(rig, (struct br_client_config){.endpoint = "unix:///nowhere/at.all"},
+               "No such file");
+    call_fails(rig, (struct br_client_config){.endpoint = "http://nowhere.test:80"},
+               "cannot resolve");
 }
 
 static void no_answer_to_the_handshake(void **state)
@@ -515,7 +523,8 @@ static void no_answer_to_the_handshake(void **state)
     close(fd);
 }
 
-/* While one connection is busy, another that is refused must end its exchange, not be tried for ever. */
+/* While one connection is busy, another that is refused must end its exchange, not be tried for
+ * ever. */
 static void refused_beside_a_busy_one(void **state)
 {
     struct fixture f;
@@ -567,8 +576,9 @@ static void look_up_without_end(void **state)
 {
     struct net_rig *rig = *state;
     struct net_call c;
-    struct br_client *client = net_connect(
-        rig, &(struct br_client_config){.endpoint = "http://slow.test:1", .connect_timeout_ms = 100});
+    struct br_client *client =
+        net_connect(rig, &(struct br_client_config){.endpoint = "http://slow.test:1",
+                                                    .connect_timeout_ms = 100});
     net_call_init(rig, &c, false, 5);
     for (int i = 0; i < 3; i++) { /* there is only ever one under way */
         c.n_done = 0;

@@ -15,7 +15,8 @@
 #include "base/mem.h"
 #include "support/h2_raw.h"
 
-/* --- The server --------------------------------------------------------------------------------- */
+/* --- The server ---------------------------------------------------------------------------------
+ */
 
 struct fixture {
     struct net_rig *rig;
@@ -95,8 +96,8 @@ static void freed_with_requests_under_way(void **state)
     assert_int_equal(f.service.n_gone, 2);
 }
 
-/* RFC 9113 section 8.1: a server may answer before the request ended, and then asks for no more. Ours
- * waits for 64 KiB of the rest, or its end. */
+/* RFC 9113 section 8.1: a server may answer before the request ended, and then asks for no more.
+ * Ours waits for 64 KiB of the rest, or its end. */
 static void early_answers(void **state)
 {
     static const char rest[16384];
@@ -218,7 +219,8 @@ static void stop_finishes_what_is_under_way(void **state)
     finish(&f);
 }
 
-/* --- Floods ------------------------------------------------------------------------------------- */
+/* --- Floods -------------------------------------------------------------------------------------
+ */
 
 struct flood {
     const char *name;
@@ -257,7 +259,8 @@ static void flood_ends(void **state, const struct flood *flood, size_t chunk)
     for (uint32_t i = 0; i < FLOOD; i++) {
         uint32_t id = flood->streams ? 2 * i + 1 : flood->one || flood->type == NGHTTP2_PRIORITY;
         if (flood->streams)
-            n += h2_bytes(bytes + n, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, id, block, block_len);
+            n += h2_bytes(bytes + n, NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, id, block,
+                          block_len);
         n += h2_bytes(bytes + n, flood->type, flood->flags, id, flood->payload, flood->len);
     }
     for (size_t at = 0, sends = 0; at < n && !f.peer->eof; sends++) {
@@ -315,7 +318,9 @@ static void wrong_prefaces(void **state)
     struct fixture f;
     open_with(&f, state, &hasty, -1);
     struct net_peer *p = net_dial(br_server_port(f.server));
-    net_puts(f.rig, p, "PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"); /* then it is HTTP/1.1, of a version that is not */
+    net_puts(
+        f.rig, p,
+        "PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n"); /* then it is HTTP/1.1, of a version that is not */
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, "HTTP/1.1 505 "), 1);
     net_hang_up(p);
@@ -327,7 +332,8 @@ static void wrong_prefaces(void **state)
     finish(&f);
 }
 
-/* --- The client ---------------------------------------------------------------------------------- */
+/* --- The client ----------------------------------------------------------------------------------
+ */
 
 struct backend {
     struct net_rig *rig;
@@ -668,9 +674,10 @@ static void keepalive_leaves_the_idle_alone(void **state)
     for (int without = 0; without < 2; without++) {
         struct backend b;
         struct net_call c;
-        backend_open(&b, state, (struct br_client_config){.keepalive_time_ms = 50,
-                                                          .keepalive_timeout_ms = 100,
-                                                          .keepalive_without_stream = without});
+        backend_open(&b, state,
+                     (struct br_client_config){.keepalive_time_ms = 50,
+                                               .keepalive_timeout_ms = 100,
+                                               .keepalive_without_stream = without});
         net_call_init(b.rig, &c, true, 10);
         reach(&b, &c, DONE);
         unsigned before = b.h2->n_pings;
@@ -688,7 +695,7 @@ static void keepalive_leaves_the_idle_alone(void **state)
 /* Our client and our server, with bodies of all sizes about windows, frames and reads. */
 static void both_ends_are_ours(void **state)
 {
-    static const size_t sizes[] = {0,     1,      4,      16379,   16384,    65530,
+    static const size_t sizes[] = {0,     1,      4,      16379,   16384,   65530,
                                    65536, 262139, 262144, 1048571, 4194304, 20000000};
     struct net_rig *rig = *state;
     struct net_service service;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server on real sockets, with raw clients: RFC 9110, 9112 and 9113, and clients that follow none. */
+/* The server on real sockets, with raw clients: RFC 9110, 9112 and 9113, and clients that follow
+ * none. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,8 +50,10 @@ static void finish(struct fixture *f)
 /* --- HTTP/1.1 --------------------------------------------------------------------------------- */
 
 #define PIPELINE                                                                                   \
-    POST(5) "hello"                                                                                \
-    "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" GET
+    POST(5)                                                                                        \
+    "hello"                                                                                        \
+    "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "                                           \
+    "chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" GET
 
 static void check_pipeline(struct fixture *f, struct net_peer *p)
 {
@@ -116,14 +119,16 @@ static void continues_when_asked(void **state)
     struct fixture f;
     open_with(&f, state, NULL);
     struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+    net_puts(f.rig, p,
+             "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
     NET_UNTIL(f.rig, net_count(p, "HTTP/1.1 100 Continue\r\n\r\n") == 1);
     assert_int_equal(f.service.n_bodies, 0);
     net_puts(f.rig, p, "abc");
     NET_UNTIL(f.rig, net_count(p, OK) == 1);
     /* A body that is not wanted is not asked for: RFC 9110 section 10.1.1. */
     f.service.when = NET_IN_BEGIN;
-    net_puts(f.rig, p, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
+    net_puts(f.rig, p,
+             "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
     NET_UNTIL(f.rig, net_poll(p));
     assert_int_equal(net_count(p, "100 Continue"), 1);
     assert_int_equal(net_count(p, OK), 2);
@@ -147,8 +152,9 @@ static void head_has_a_length_and_no_body(void **state)
 
 static void closes_when_it_should(void **state)
 {
-    static const char *const requests[] = {"GET / HTTP/1.0\r\nHost: h\r\n\r\n",
-                                           "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"};
+    static const char *const requests[] = {
+        "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"};
     struct fixture f;
     open_with(&f, state, NULL);
     for (int i = 0; i < 3; i++) {
@@ -243,7 +249,8 @@ static void body_over_the_limit(void **state)
     net_hang_up(p);
     p = dial(&f);
     f.service.body_error = BR_BODY_OK;
-    net_puts(f.rig, p, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
+    net_puts(f.rig, p,
+             "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
     NET_UNTIL(f.rig, f.service.n_bodies == 2);
     assert_int_equal(f.service.body_error, BR_BODY_TOO_BIG);
     net_hang_up(p);
@@ -304,7 +311,8 @@ static void freed_with_requests_under_way(void **state)
     }
 }
 
-/* --- Slow and deaf clients ----------------------------------------------------------------------- */
+/* --- Slow and deaf clients -----------------------------------------------------------------------
+ */
 
 static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
                                               .request_timeout_ms = 300,
@@ -331,10 +339,10 @@ static uint64_t drip(struct fixture *f, const char *first, const char *text)
 static void slow_clients_are_closed(void **state)
 {
     static const char *const firsts[] = {
-        "",                                   /* nothing at all */
-        "PRI * HTTP/2.0\r\n\r\nSM",           /* half a preface */
-        "GET / HTTP/1.1\r\nHost: h\r\nA: ",   /* a head without end */
-        POST(1000000),                        /* a body, byte by byte */
+        "",                                 /* nothing at all */
+        "PRI * HTTP/2.0\r\n\r\nSM",         /* half a preface */
+        "GET / HTTP/1.1\r\nHost: h\r\nA: ", /* a head without end */
+        POST(1000000),                      /* a body, byte by byte */
         "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
     };
     static const char *const drips[] = {"", "", "x", "x", "1\r\na\r\n"};
@@ -463,7 +471,8 @@ static void idle_connections_end_gently(void **state)
     finish(&f);
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------ */
+/* --- Stopping ------------------------------------------------------------------------------------
+ */
 
 static void on_stopped(void *arg)
 {
@@ -481,7 +490,8 @@ static void stop_waits_for_the_pipeline_only(void **state)
     f.service.when = NET_LATER;
     net_puts(f.rig, held, GET);
     net_puts(f.rig, half, POST(10) "half");
-    NET_UNTIL(f.rig, f.service.n_held == 1 && f.service.n_begun == 3 && net_connections(f.rig) == 4);
+    NET_UNTIL(f.rig,
+              f.service.n_held == 1 && f.service.n_begun == 3 && net_connections(f.rig) == 4);
 
     br_server_stop(f.server, on_stopped, &stopped);
     NET_UNTIL(f.rig, net_poll(idle) && net_poll(fresh)); /* at once */
@@ -532,7 +542,8 @@ static void stop_with_nothing(void **state)
     finish(&f);
 }
 
-/* --- Backpressure --------------------------------------------------------------------------------- */
+/* --- Backpressure
+ * --------------------------------------------------------------------------------- */
 
 /* Above the mark nobody spins, everybody gets on, and nobody is shut out. */
 static void mark_pauses_and_resumes(void **state)
@@ -596,7 +607,8 @@ static void stalled_bytes_do_not_pause(void **state)
     finish(&f);
 }
 
-/* --- Listeners ------------------------------------------------------------------------------------- */
+/* --- Listeners
+ * ------------------------------------------------------------------------------------- */
 
 static int serve_unix(struct net_rig *rig, struct net_service *s, const char *path,
                       struct br_server **ret, struct br_err *err)
@@ -716,7 +728,10 @@ static void thousands_of_connections(void **state)
     open_with(&f, state, NULL);
     for (int i = 0; i < 3000; i++) {
         struct net_peer *p = dial(&f);
-        net_puts(f.rig, p, i % 3 == 0 ? GET : i % 3 == 1 ? POST(10) "hal" : "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        net_puts(f.rig, p,
+                 i % 3 == 0   ? GET
+                 : i % 3 == 1 ? POST(10) "hal"
+                              : "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         if (i % 2)
             net_step(f.rig);
         net_hang_up(p);
