@@ -355,12 +355,14 @@ static void make_keys(struct join *j)
         if (!known)
             j->keys[j->n_keys++] = more->v[i];
     }
-    for (unsigned k = 0; k < j->n_keys; k++) {
+    for (unsigned k = 1; k < j->n_keys; k++) {
         j->key_lens[k] = strlen(j->keys[k]);
         if (strcmp(j->keys[k], "span.kind") == 0)
             j->kind_key = k;
         else if (strcmp(j->keys[k], "span.status") == 0)
             j->status_key = k;
+        else if (j->key_lens[k] < 64)
+            j->wanted_lens |= 1ull << j->key_lens[k];
     }
 }
 

@@ -40,6 +40,7 @@ struct join {
     /* What joined samples get: span.name, then sample_attributes. */
     const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
+    uint64_t wanted_lens; /* a bit for each length below 64 that attributes among them have */
     unsigned n_keys;
     unsigned kind_key, status_key; /* numbers of span.kind and span.status, or 0 */
     struct join_table *table;

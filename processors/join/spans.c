@@ -4,27 +4,30 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "otlp/scan.h"
 #include "otlp/walk.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
 #define SPAN_ATTRIBUTES 9 /* fields of Span and Resource */
 #define RESOURCE_ATTRIBUTES 1
-#define CHUNK 64u
+#define CHUNK 128u
 #define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
+/* The text of one wanted attribute. */
 struct text {
+    const uint8_t *data;
     uint8_t used; /* length + 1; 0: not there */
-    uint8_t data[TEXT_MAX];
+    char number[32];
 };
 
 static void put_text(struct text *t, const void *data, size_t len)
 {
     if (len > TEXT_MAX)
         len = br_utf8_valid(data, TEXT_MAX); /* what is cut stays UTF-8 */
-    br_put_bytes(t->data, data, len);
+    t->data = data;
     t->used = (uint8_t)(len + 1);
 }
 
@@ -32,13 +35,12 @@ static void put_text(struct text *t, const void *data, size_t len)
 static void put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
 {
     struct br_field f, v = {0};
-    char number[32];
     double d;
     while (p < end && (p = br_field_next(p, end, &f)))
         if (f.number <= 8)
             v = f;
     struct br_str s = {
-        .data = number, .cap = sizeof number, .max = sizeof number - 1, .fixed = true};
+        .data = t->number, .cap = sizeof t->number, .max = sizeof t->number - 1, .fixed = true};
     switch (v.number) {
     case 1:
         put_text(t, v.data, v.value);
@@ -79,12 +81,20 @@ static void take_attribute(const struct join *j, const uint8_t *p, const uint8_t
             put_scalar(&texts[i], value.data, value.data + value.value);
 }
 
+/* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
+static inline bool of_no_interest(const struct join *j, const uint8_t *p, size_t len)
+{
+    return len >= 2 && p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 64 &&
+           !(j->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
+           p[p[1] + 2u] == BR_TAG(2, BR_WIRE_LEN);
+}
+
 static void take_attributes(const struct join *j, const uint8_t *p, const uint8_t *end,
                             uint32_t field, struct text *texts)
 {
     struct br_field f;
-    while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == field && f.wire == BR_WIRE_LEN)
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) && !of_no_interest(j, f.data, f.value))
             take_attribute(j, f.data, f.data + f.value, texts);
 }
 
@@ -110,18 +120,10 @@ struct entering {
     struct join_span spans[CHUNK];
     /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
      * entries of this chunk point to. */
-    struct text *of_resource, *of_span;
+    bool attributes;
+    struct text of_resource[JOIN_KEYS_MAX], of_span[JOIN_KEYS_MAX];
     uint8_t *chunk, *at;
 };
-
-static bool make_texts(struct entering *e, struct br_arena *arena)
-{
-    size_t n = e->j->n_keys;
-    e->of_resource = br_arena_calloc(arena, 2 * n, sizeof *e->of_resource);
-    e->of_span = e->of_resource ? e->of_resource + n : NULL;
-    e->chunk = e->at = br_arena_alloc(arena, CHUNK * n * sizeof(struct text));
-    return e->of_resource && e->chunk;
-}
 
 static void add_attributes(struct entering *e, const struct br_span *span, struct join_span *entry)
 {
@@ -133,7 +135,9 @@ static void add_attributes(struct entering *e, const struct br_span *span, struc
     entry->attributes = e->at;
     for (unsigned i = 1; i < j->n_keys; i++) {
         const struct text *t = e->of_span[i].used ? &e->of_span[i] : &e->of_resource[i];
-        e->at = br_put_bytes(e->at, t, t->used ? t->used : 1u);
+        *e->at++ = t->used;
+        if (t->used)
+            e->at = br_put_bytes(e->at, t->data, t->used - 1u);
     }
     entry->attributes_len = (size_t)(e->at - entry->attributes);
 }
@@ -165,7 +169,7 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .name_len = cut(span->name, span->name_len),
                                 .service = e->service.name,
                                 .service_len = e->service.name_len};
-    if (e->of_resource)
+    if (e->attributes)
         add_attributes(e, span, entry);
     if (++e->n == CHUNK)
         flush(e);
@@ -175,7 +179,7 @@ static void begin_part(struct entering *e, const struct br_part *part)
 {
     e->service = join_service_of(part, NULL);
     e->service.name_len = cut(e->service.name, e->service.name_len);
-    if (!e->of_resource)
+    if (!e->attributes)
         return;
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
@@ -184,16 +188,28 @@ static void begin_part(struct entering *e, const struct br_part *part)
     take_attributes(e->j, resource, resource + len, RESOURCE_ATTRIBUTES, e->of_resource);
 }
 
+/* Sets up what is not written before it is read. */
+static void begin(struct entering *e, struct join *j, struct br_arena *arena)
+{
+    e->j = j;
+    e->now_ms = br_host_mono_ms(j->node->host);
+    e->tally = (struct join_tally){0};
+    e->n = 0;
+    br_arena_init(arena, 0);
+    e->chunk = e->at = j->n_keys > 1
+                           ? br_arena_alloc(arena, (size_t)CHUNK * (j->n_keys - 1) * (TEXT_MAX + 1))
+                           : NULL;
+    e->attributes = e->chunk != NULL;
+}
+
 struct join_entered join_enter_spans(struct join *j, struct br_item *item)
 {
     const struct br_span *spans = join_spans_of(item);
-    struct entering e = {.j = j, .now_ms = br_host_mono_ms(j->node->host)};
+    struct entering e;
     struct join_entered ret = {0};
     struct br_arena arena;
     uint32_t part = UINT32_MAX;
-    br_arena_init(&arena, 0);
-    if (j->n_keys > 1 && !make_texts(&e, &arena))
-        e.of_resource = NULL;
+    begin(&e, j, &arena);
     for (uint32_t i = 0; spans && i < item->n_items; i++) {
         if (spans[i].part != part) {
             part = spans[i].part;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading fields on the hot paths of the dictionary. For src/otlp/ only. */
+/* Reading fields on hot paths: the dictionary and the join. */
 #pragma once
 
 #include "wire/protobuf.h"
