@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A profiles request under construction: the one way in which other formats become OTLP.
+ * Source: opentelemetry/proto/profiles/v1development/profiles.proto at the numbering of 1.10.
+ *
+ * Dictionary entries are interned: equal ones get the same index, 0 is the empty one of its table and
+ * means "none". Messages are opened from the outside in (resource, scope, profile, samples); opening
+ * one closes what is open at its level and below. What is built is valid by construction: strings are
+ * made UTF-8 (bad sequences become U+FFFD), indices come from the builder, ids have their lengths.
+ *
+ * Errors stick: after the first (BR_EFULL when max_bytes would be passed, or BR_ENOMEM) nothing is
+ * added, indices are 0, and br_build_take says it. So a reader need not look after each call, but has
+ * to stop at br_build_rc in its outer loops.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "otlp/edit.h"
+#include "pipeline/item.h"
+
+struct br_build;
+struct br_host;
+
+/* A builder whose tables and messages take at most max_bytes. NULL when there is no memory. */
+struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
+void br_build_free(struct br_build *b);
+
+/* Back to an empty request, also after an error; keeps the memory. */
+void br_build_clear(struct br_build *b);
+
+/* 0, or the error that sticks. */
+int br_build_rc(const struct br_build *b);
+
+/* Makes an error of the reader's stick, unless there is one. */
+void br_build_fail(struct br_build *b, int rc);
+
+/* --- The dictionary --------------------------------------------------------------------------- */
+
+uint32_t br_build_string(struct br_build *b, const void *data, size_t len);
+
+/* Text, integers with a unit (string index; 0: none), and truth values; `key` is a string index. */
+uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *data, size_t len);
+uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct br_addition *texts,
+                                  size_t n);
+uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value, uint32_t unit);
+uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value);
+
+struct br_build_mapping {
+    uint64_t memory_start, memory_limit, file_offset;
+    uint32_t filename; /* string index */
+    const uint32_t *attributes;
+    size_t n_attributes;
+};
+uint32_t br_build_mapping(struct br_build *b, const struct br_build_mapping *m);
+
+/* The first three are string indices. */
+uint32_t br_build_function(struct br_build *b, uint32_t name, uint32_t system_name, uint32_t filename,
+                           int64_t start_line);
+
+struct br_build_line {
+    uint32_t function;
+    int64_t line, column;
+};
+struct br_build_location {
+    uint32_t mapping;
+    uint64_t address;
+    const struct br_build_line *lines; /* innermost inlined function first */
+    size_t n_lines;
+    const uint32_t *attributes;
+    size_t n_attributes;
+};
+uint32_t br_build_location(struct br_build *b, const struct br_build_location *l);
+
+/* Locations leaf first. */
+uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n);
+
+/* Ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
+uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id);
+
+/* --- The messages ----------------------------------------------------------------------------- */
+
+/* A ResourceProfiles. `attributes`: encoded KeyValues as field 1 (Resource.attributes, br_add_string
+ * and its neighbours); NULL: none. */
+void br_build_resource(struct br_build *b, const struct br_addition *attributes);
+
+/* A ScopeProfiles. Texts may be NULL; `attributes`: encoded KeyValues as field 3
+ * (InstrumentationScope.attributes). */
+void br_build_scope(struct br_build *b, const char *name, const char *version,
+                    const struct br_addition *attributes);
+
+struct br_build_profile {
+    uint32_t type, unit;               /* sample_type; string indices */
+    uint32_t period_type, period_unit; /* both 0: the profile has no period type */
+    int64_t period;
+    uint64_t time_ns, duration_ns;
+    const uint8_t *profile_id; /* 16 bytes, or NULL */
+    const uint32_t *attributes;
+    size_t n_attributes;
+};
+void br_build_profile(struct br_build *b, const struct br_build_profile *p);
+
+struct br_build_sample {
+    uint32_t stack, link;
+    const uint32_t *attributes;
+    size_t n_attributes;
+    const int64_t *values; /* one, or none */
+    size_t n_values;
+    const uint64_t *times_ns; /* unix */
+    size_t n_times;
+};
+void br_build_sample(struct br_build *b, const struct br_build_sample *s);
+
+/* Samples so far. */
+uint32_t br_build_items(const struct br_build *b);
+
+/* Makes what was built the parts of `into` (a new, empty profiles item) and clears the builder.
+ * Returns 0 or the error that sticks (`into` is still empty). */
+int br_build_take(struct br_build *b, struct br_item *into);

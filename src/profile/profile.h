@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Profiles in other formats become OTLP here, whoever brought them: an upload, a scrape, a file.
+ *
+ * What a format knows and OTLP has no field for is kept under names that the way back reads:
+ * - Resource: every series label as an attribute of its name, `service_name` as `service.name`.
+ * - Scope (one for each pprof, or what would be one): BR_SCOPE_* below. A scope with
+ *   BR_SCOPE_PYROSCOPE_NAME came from a Pyroscope client: its resource's attributes are its labels.
+ * - Sample: string labels as attributes, numeric ones as integers with their unit; the span's ids
+ *   stay labels and become a link as well.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "otlp/build.h"
+
+/* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
+#define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
+#define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
+#define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
+/* Profile attributes. */
+#define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative" /* bool: since the process began */
+
+enum br_profile_format {
+    BR_FORMAT_PPROF,
+    BR_FORMAT_JFR,
+    BR_FORMAT_FOLDED, /* "a;b;c 10" root first */
+    BR_FORMAT_LINES,  /* one stack per line, each counts 1 */
+    BR_FORMAT_TRIE,
+    BR_FORMAT_TREE,
+    BR_FORMAT_SPEEDSCOPE,
+};
+
+/* What a Pyroscope client says of one sample type ("sample_type_config"). */
+struct br_sample_type {
+    const char *type, *units, *display_name, *aggregation; /* NULL: not said */
+    bool cumulative, sampled;
+};
+
+/* What goes with the bytes. All is borrowed until return. */
+struct br_profile_source {
+    const uint8_t *data; /* plain, not compressed */
+    size_t len;
+    const struct br_addition *resource; /* encoded as field 1 of Resource; NULL: none */
+    const char *pyroscope_name; /* NULL: see from_pyroscope */
+    bool from_pyroscope; /* without a name: finds it by the rules of Pyroscope's ingestion and sets
+                            BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
+    const uint8_t *profile_id; /* 16 bytes, or NULL */
+    uint64_t start_ns, end_ns; /* when the format does not say */
+    double sample_rate;        /* in Hz, of formats that count samples; 0: 100 */
+    const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
+    const char *units;         /* text formats: of the values; NULL: by the type */
+    const uint8_t *labels;     /* JFR: the LabelsSnapshot message, plain; NULL: none */
+    size_t labels_len;
+    const struct br_sample_type *types; /* pprof */
+    size_t n_types;
+    bool cumulative; /* pprof: values are since the process began */
+};
+
+/* Adds what `s` holds to the request under construction as ResourceProfiles of its own. `scratch` is
+ * for what lives until return. Returns 0; BR_EINVAL with a sentence that says where and what is wrong
+ * (what was built so far is then good for nothing but br_build_clear); BR_EFULL; or BR_ENOMEM. An
+ * empty profile is no error and adds nothing. */
+int br_profile_read(struct br_build *b, enum br_profile_format format,
+                    const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err);
+
+/* The formats, each with a file of its own; as br_profile_read. */
+typedef int br_profile_read_fn(struct br_build *b, const struct br_profile_source *s,
+                               struct br_arena *scratch, struct br_err *err);
+br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
+    br_tree_read, br_speedscope_read;
+
+/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope or folded text.
+ * False when they are none of these. */
+bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
+
+/* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written to
+ * `ret`. Source: the rules of Pyroscope's /ingest for pprof. */
+void br_pyroscope_name(const char *const *types, size_t n, const struct br_sample_type *configs,
+                       size_t n_configs, char *ret, size_t size);
