@@ -264,6 +264,25 @@ size_t br_utf8_valid(const uint8_t *data, size_t len)
     return i;
 }
 
+size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out)
+{
+    size_t n = 0;
+    while (len > 0) {
+        size_t valid = br_utf8_valid(data, len);
+        if (out)
+            memcpy(out + n, data, valid);
+        n += valid;
+        if (valid == len)
+            break;
+        if (out)
+            memcpy(out + n, "\xef\xbf\xbd", 3);
+        n += 3;
+        data += valid + 1;
+        len -= valid + 1;
+    }
+    return n;
+}
+
 unsigned br_str_distance(const char *a, const char *b)
 {
     enum { MAX = 64 };

@@ -48,6 +48,11 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out);
  * `len` when all of it is valid. */
 size_t br_utf8_valid(const uint8_t *data, size_t len);
 
+/* Copies `len` bytes to `out`, which must have room (three times `len` is enough), with each byte
+ * that starts no valid sequence replaced by U+FFFD; with `out` NULL only measures. Returns the bytes
+ * that the result takes: `len` for what is valid. */
+size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out);
+
 /* Edit distance (insert, delete, replace, swap of neighbours), ASCII case ignored; for "did you
  * mean". Strings over 64 bytes give 64. */
 unsigned br_str_distance(const char *a, const char *b);

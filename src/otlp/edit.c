@@ -181,3 +181,60 @@ int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, co
     p = br_put_varint(p, (uint64_t)value);
     return add(arena, a, field, key, any, (size_t)(p - any));
 }
+
+int br_add_bool(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                bool value)
+{
+    const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), value};
+    return add(arena, a, field, key, any, sizeof any);
+}
+
+/* Puts the `len` bytes of an ArrayValue at `p` + 2 * BR_VARINT_MAX into an AnyValue and that into
+ * the addition. */
+static int add_list(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                    uint8_t *p, size_t len)
+{
+    size_t head = br_len_size(5, len) - len;
+    uint8_t *any = p + 2 * BR_VARINT_MAX - head;
+    br_put_varint(any + 1, len);
+    *any = BR_TAG(5, BR_WIRE_LEN);
+    return add(arena, a, field, key, any, head + len);
+}
+
+int br_add_ints(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                const int64_t *values, size_t n)
+{
+    size_t most;
+    if (!br_size_mul(n, 3 + BR_VARINT_MAX, &most) ||
+        !br_size_add(most, (size_t)2 * BR_VARINT_MAX, &most))
+        return BR_ENOMEM;
+    uint8_t *p = br_arena_alloc(arena, most);
+    if (!p)
+        return BR_ENOMEM;
+    uint8_t *list = p + 2 * BR_VARINT_MAX, *o = list;
+    for (size_t i = 0; i < n; i++) {
+        *o++ = BR_TAG(1, BR_WIRE_LEN);
+        *o++ = (uint8_t)(1 + br_varint_size((uint64_t)values[i]));
+        *o++ = BR_TAG(3, BR_WIRE_VARINT);
+        o = br_put_varint(o, (uint64_t)values[i]);
+    }
+    return add_list(arena, a, field, key, p, (size_t)(o - list));
+}
+
+int br_add_texts(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                 const struct br_addition *values, size_t n)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += br_len_size(1, br_len_size(1, values[i].len));
+    uint8_t *p = br_arena_alloc(arena, len + (size_t)2 * BR_VARINT_MAX);
+    if (!p)
+        return BR_ENOMEM;
+    uint8_t *o = p + 2 * BR_VARINT_MAX;
+    for (size_t i = 0; i < n; i++) {
+        *o++ = BR_TAG(1, BR_WIRE_LEN);
+        o = br_put_varint(o, br_len_size(1, values[i].len));
+        o = br_put_len(o, 1, values[i].data, values[i].len);
+    }
+    return add_list(arena, a, field, key, p, len);
+}

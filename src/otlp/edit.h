@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,10 +25,18 @@ struct br_addition {
  * BR_ENOMEM; on failure the item is unchanged. */
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions);
 
-/* Encodes a KeyValue with a string or an int64 as field `field` of its parent, into
+/* Encodes a KeyValue with a string, an int64 or a truth value as field `field` of its parent, into
  * `arena`, appended to `*a`. Returns 0 or
  * BR_ENOMEM. */
 int br_add_string(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                   const void *value, size_t len);
 int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                int64_t value);
+int br_add_bool(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                bool value);
+
+/* The same with a list of `n` values; a text is {data, len}. */
+int br_add_ints(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                const int64_t *values, size_t n);
+int br_add_texts(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
+                 const struct br_addition *values, size_t n);

@@ -13,20 +13,10 @@
 
 /* An index of one byte may take five in the merged dictionary. */
 #define GROWTH 5
-/* Tags and lengths of the fields that are written once. */
-#define FIXED 64
 
 #define TAGS(a, b, c, d, e)                                                                        \
     (UINT64_C(1) << (a) | UINT64_C(1) << (b) | UINT64_C(1) << (c) | UINT64_C(1) << (d) |           \
      UINT64_C(1) << (e))
-
-static uint8_t *put_scalar(uint8_t *o, uint32_t field, uint64_t v)
-{
-    if (v == 0)
-        return o;
-    *o++ = (uint8_t)BR_SCAN_VARINT(field);
-    return br_put_varint(o, v);
-}
 
 uint8_t *br_merger_put_packed(struct br_merge *m, enum br_table t, const uint8_t *p,
                               const uint8_t *end, uint8_t *o)
@@ -85,26 +75,6 @@ static uint8_t *put_unknown(uint64_t known, const uint8_t *p, const uint8_t *end
     return o;
 }
 
-/* Starts an entry of at most `len` bytes and the fixed ones; NULL with `rc` set. */
-static uint8_t *begin(struct br_merge *m, enum br_table t, size_t len)
-{
-    int rc = br_intern_reserve(&m->tables[t], &m->budget, len + FIXED);
-    if (__builtin_expect(rc != 0, 0)) {
-        br_merger_fail(m, rc);
-        return NULL;
-    }
-    return br_intern_body(&m->tables[t]);
-}
-
-/* The merged index of the entry that was written up to `end`. */
-static uint32_t finish(struct br_merge *m, enum br_table t, const uint8_t *end, uint32_t guess)
-{
-    struct br_intern *table = &m->tables[t];
-    const uint8_t *body = br_intern_body(table);
-    uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
-    return i != BR_INTERN_NONE ? i : br_intern_append(table, (size_t)(end - body), hash);
-}
-
 /* A message of scalars only. Reads fields 1 to `n` into `v`; false when it is malformed. */
 static bool read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_t n,
                          bool *others)
@@ -122,10 +92,10 @@ static bool read_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint
     return true;
 }
 
-static uint32_t intern_string(struct br_merge *m, const uint8_t *body, uint32_t len, uint32_t guess)
+uint32_t br_merger_string(struct br_merge *m, const uint8_t *data, size_t len, uint32_t guess)
 {
     struct br_intern *table = &m->tables[BR_TABLE_STRING];
-    uint32_t hash, i = br_intern_find(table, body, len, guess, &hash);
+    uint32_t hash, i = br_intern_find(table, data, len, guess, &hash);
     if (i != BR_INTERN_NONE)
         return i;
     int rc = br_intern_reserve(table, &m->budget, len);
@@ -133,8 +103,13 @@ static uint32_t intern_string(struct br_merge *m, const uint8_t *body, uint32_t 
         br_merger_fail(m, rc);
         return 0;
     }
-    br_put_bytes(br_intern_body(table), body, len);
+    br_put_bytes(br_intern_body(table), data, len);
     return br_intern_append(table, len, hash);
+}
+
+static uint32_t intern_string(struct br_merge *m, const uint8_t *body, uint32_t len, uint32_t guess)
+{
+    return br_merger_string(m, body, len, guess);
 }
 
 static uint32_t intern_function(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
@@ -142,17 +117,17 @@ static uint32_t intern_function(struct br_merge *m, const uint8_t *p, uint32_t l
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x20);
     uint64_t v[4] = {0};
     bool others = false;
-    uint8_t *o = begin(m, BR_TABLE_FUNCTION, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(m, BR_TABLE_FUNCTION, GROWTH * (size_t)len);
     if (!o || !read_scalars(p, p + len, v, 4, &others)) {
         br_merger_fail(m, BR_EINVAL);
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
-        o = put_scalar(o, k + 1, br_merger_index(m, BR_TABLE_STRING, v[k]));
-    o = put_scalar(o, 4, v[3]);
+        o = br_merger_put_scalar(o, k + 1, br_merger_index(m, BR_TABLE_STRING, v[k]));
+    o = br_merger_put_scalar(o, 4, v[3]);
     if (others)
         o = put_unknown(known, p, p + len, o);
-    return finish(m, BR_TABLE_FUNCTION, o, guess);
+    return br_merger_enter(m, BR_TABLE_FUNCTION, o, guess);
 }
 
 static uint32_t intern_mapping(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
@@ -160,19 +135,19 @@ static uint32_t intern_mapping(struct br_merge *m, const uint8_t *p, uint32_t le
     const uint64_t known = TAGS(0x08, 0x10, 0x18, 0x20, 0x28) | UINT64_C(1) << 0x2a;
     uint64_t v[4] = {0};
     bool others = false;
-    uint8_t *o = begin(m, BR_TABLE_MAPPING, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(m, BR_TABLE_MAPPING, GROWTH * (size_t)len);
     if (!o || !read_scalars(p, p + len, v, 4, &others)) {
         br_merger_fail(m, BR_EINVAL);
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
-        o = put_scalar(o, k + 1, v[k]);
-    o = put_scalar(o, 4, br_merger_index(m, BR_TABLE_STRING, v[3]));
+        o = br_merger_put_scalar(o, k + 1, v[k]);
+    o = br_merger_put_scalar(o, 4, br_merger_index(m, BR_TABLE_STRING, v[3]));
     if (others) {
         o = put_list(m, BR_TABLE_ATTRIBUTE, 5, p, p + len, o);
         o = put_unknown(known, p, p + len, o);
     }
-    return finish(m, BR_TABLE_MAPPING, o, guess);
+    return br_merger_enter(m, BR_TABLE_MAPPING, o, guess);
 }
 
 static uint8_t *put_line(struct br_merge *m, const uint8_t *p, const uint8_t *end, uint8_t *o)
@@ -184,9 +159,9 @@ static uint8_t *put_line(struct br_merge *m, const uint8_t *p, const uint8_t *en
         br_merger_fail(m, BR_EINVAL);
     *o++ = (uint8_t)BR_SCAN_LEN(3);
     uint8_t *line = ++o;
-    o = put_scalar(o, 1, br_merger_index(m, BR_TABLE_FUNCTION, v[0]));
-    o = put_scalar(o, 2, v[1]);
-    o = put_scalar(o, 3, v[2]);
+    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_FUNCTION, v[0]));
+    o = br_merger_put_scalar(o, 2, v[1]);
+    o = br_merger_put_scalar(o, 3, v[2]);
     if (others)
         o = put_unknown(known, p, end, o);
     return br_put_length_before(line, o);
@@ -198,7 +173,7 @@ static uint32_t intern_location(struct br_merge *m, const uint8_t *p, uint32_t l
     const uint8_t *start = p, *end = p + len;
     uint64_t mapping = 0, address = 0;
     bool others = false;
-    uint8_t *o = begin(m, BR_TABLE_LOCATION, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(m, BR_TABLE_LOCATION, GROWTH * (size_t)len);
     while (o && p < end) {
         struct br_field f;
         p = br_scan(p, end, &f);
@@ -222,13 +197,13 @@ static uint32_t intern_location(struct br_merge *m, const uint8_t *p, uint32_t l
     }
     if (m->rc)
         return 0;
-    o = put_scalar(o, 1, br_merger_index(m, BR_TABLE_MAPPING, mapping));
-    o = put_scalar(o, 2, address);
+    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_MAPPING, mapping));
+    o = br_merger_put_scalar(o, 2, address);
     if (others) {
         o = put_list(m, BR_TABLE_ATTRIBUTE, 4, start, end, o);
         o = put_unknown(known, start, end, o);
     }
-    return finish(m, BR_TABLE_LOCATION, o, guess);
+    return br_merger_enter(m, BR_TABLE_LOCATION, o, guess);
 }
 
 static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
@@ -236,7 +211,7 @@ static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, 
     const uint64_t known = TAGS(0x0a, 0x12, 0x12, 0x12, 0x12);
     struct br_field f, ids[2] = {0};
     bool others = false;
-    uint8_t *o = begin(m, BR_TABLE_LINK, len);
+    uint8_t *o = br_merger_entry(m, BR_TABLE_LINK, len);
     if (!o)
         return 0;
     for (const uint8_t *q = p; q < p + len;) {
@@ -256,7 +231,7 @@ static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, 
     }
     if (others)
         o = put_unknown(known, p, p + len, o);
-    return finish(m, BR_TABLE_LINK, o, guess);
+    return br_merger_enter(m, BR_TABLE_LINK, o, guess);
 }
 
 static struct br_entry source_string(const void *arg, uint64_t i)
@@ -326,16 +301,16 @@ static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t 
         value = m->scratch->data;
         value_len = m->scratch->len;
     }
-    uint8_t *o = m->rc ? NULL : begin(m, BR_TABLE_ATTRIBUTE, (size_t)len + value_len);
+    uint8_t *o = m->rc ? NULL : br_merger_entry(m, BR_TABLE_ATTRIBUTE, (size_t)len + value_len);
     if (!o)
         return 0;
-    o = put_scalar(o, 1, br_merger_index(m, BR_TABLE_STRING, v[0]));
+    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_STRING, v[0]));
     if (n_values)
         o = br_put_len(o, 2, value, value_len);
-    o = put_scalar(o, 3, br_merger_index(m, BR_TABLE_STRING, v[2]));
+    o = br_merger_put_scalar(o, 3, br_merger_index(m, BR_TABLE_STRING, v[2]));
     if (others)
         o = put_unknown(known, p, end, o);
-    return finish(m, BR_TABLE_ATTRIBUTE, o, guess);
+    return br_merger_enter(m, BR_TABLE_ATTRIBUTE, o, guess);
 }
 
 static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len, uint32_t guess)
@@ -343,7 +318,7 @@ static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len,
     const uint64_t known = TAGS(0x08, 0x0a, 0x0a, 0x0a, 0x0a);
     struct br_field f;
     const uint8_t *end = p + len;
-    uint8_t *o = begin(m, BR_TABLE_STACK, GROWTH * (size_t)len);
+    uint8_t *o = br_merger_entry(m, BR_TABLE_STACK, GROWTH * (size_t)len);
     if (!o)
         return 0;
     const uint8_t *next = len ? br_scan(p, end, &f) : NULL;
@@ -358,7 +333,7 @@ static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len,
         o = put_list(m, BR_TABLE_LOCATION, 1, p, end, o);
         o = put_unknown(known, p, end, o);
     }
-    return finish(m, BR_TABLE_STACK, o, guess);
+    return br_merger_enter(m, BR_TABLE_STACK, o, guess);
 }
 
 uint32_t br_merger_intern(struct br_merge *m, enum br_table t, uint32_t i)

@@ -33,6 +33,20 @@ void br_merger_release(struct br_merge *m)
     br_source_release(&m->source);
 }
 
+void br_merger_clear(struct br_merge *m)
+{
+    m->rc = 0;
+    m->n_parts = m->n_items = 0;
+    if (m->out)
+        m->out->len = 0;
+    if (m->budget.used > m->budget.max / 2)
+        shrink(m);
+    for (size_t i = 0; i < BR_TABLES; i++) {
+        if (m->tables[i].n)
+            br_intern_clear(&m->tables[i]);
+    }
+}
+
 int br_merger_begin(struct br_merge *m)
 {
     m->rc = 0;
@@ -163,7 +177,7 @@ static int take_dictionary(const struct br_merge *m, struct br_item *into)
     *o++ = BR_TAG(DICTIONARY, BR_WIRE_LEN);
     o = br_put_varint(o, size);
     struct br_part part = {.kind = BR_PART_DICTIONARY, .buf = buf, .raw = buf->data};
-    part.body_at = part.res_at = part.res_body_at = (uint32_t)(o - buf->data);
+    part.body_at = (uint32_t)(o - buf->data);
     for (size_t i = 0; i < BR_TABLES; i++)
         o = br_put_bytes(o, m->tables[i].bytes, m->tables[i].len);
     part.raw_len = buf->len = (uint32_t)(o - buf->data);
@@ -187,13 +201,7 @@ int br_merger_take(struct br_merge *m, struct br_item *into, bool dictionary)
     m->budget.used -= m->out_cap;
     m->out_cap = 0;
     m->out = br_buf_unref(m->out);
-    m->n_parts = m->n_items = 0;
-    if (m->budget.used > m->budget.max / 2)
-        shrink(m);
-    for (size_t i = 0; i < BR_TABLES; i++) {
-        if (m->tables[i].n)
-            br_intern_clear(&m->tables[i]);
-    }
+    br_merger_clear(m);
     return 0;
 }
 

@@ -64,6 +64,9 @@ void br_merger_mark(const struct br_merge *m, struct br_merger_mark *ret);
  * forget. */
 void br_merger_restore(struct br_merge *m, const struct br_merger_mark *mark);
 
+/* Empties the merger, also after a failure; keeps the memory, unless it is most of the budget. */
+void br_merger_clear(struct br_merge *m);
+
 /* As br_merge_take, but leaves the source alone. Without `dictionary`, writes none. */
 int br_merger_take(struct br_merge *m, struct br_item *into, bool dictionary);
 
@@ -75,6 +78,43 @@ static inline void br_merger_fail(struct br_merge *m, int code)
 }
 
 /* --- Entries (entries.c) ------------------------------------------------------------------- */
+
+/* Tags and lengths of the fields of an entry that are written once. */
+#define BR_ENTRY_FIXED 64
+
+/* Starts an entry of at most `len` bytes and the fixed ones: where to write its body, or NULL with
+ * `rc` set. */
+static inline uint8_t *br_merger_entry(struct br_merge *m, enum br_table t, size_t len)
+{
+    int rc = br_intern_reserve(&m->tables[t], &m->budget, len + BR_ENTRY_FIXED);
+    if (__builtin_expect(rc != 0, 0)) {
+        br_merger_fail(m, rc);
+        return NULL;
+    }
+    return br_intern_body(&m->tables[t]);
+}
+
+/* Ends it where its body ends; the index of the entry that it is. `guess`: see br_intern_find. */
+static inline uint32_t br_merger_enter(struct br_merge *m, enum br_table t, const uint8_t *end,
+                                       uint32_t guess)
+{
+    struct br_intern *table = &m->tables[t];
+    const uint8_t *body = br_intern_body(table);
+    uint32_t hash, i = br_intern_find(table, body, (size_t)(end - body), guess, &hash);
+    return i != BR_INTERN_NONE ? i : br_intern_append(table, (size_t)(end - body), hash);
+}
+
+/* A string of the source or the builder, without being written first. */
+uint32_t br_merger_string(struct br_merge *m, const uint8_t *data, size_t len, uint32_t guess);
+
+/* A scalar field (number below 16), unless it is zero. */
+static inline uint8_t *br_merger_put_scalar(uint8_t *o, uint32_t field, uint64_t v)
+{
+    if (v == 0)
+        return o;
+    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
+    return br_put_varint(o, v);
+}
 
 uint32_t br_merger_intern(struct br_merge *m, enum br_table t, uint32_t i);
 
@@ -115,6 +155,9 @@ static inline void br_merger_wrote(struct br_merge *m, const uint8_t *end)
 }
 
 void br_merger_put(struct br_merge *m, const void *data, size_t len);
+
+/* A field with this body. */
+void br_merger_put_field(struct br_merge *m, uint32_t field, const uint8_t *data, size_t len);
 
 /* Writes a Resource or InstrumentationScope as this field, with the references in its attributes
  * (of the number `attributes`) resolved. */

@@ -45,7 +45,7 @@ void br_merger_put(struct br_merge *m, const void *data, size_t len)
         br_merger_wrote(m, br_put_bytes(o, data, len));
 }
 
-static void put_field(struct br_merge *m, uint32_t field, const uint8_t *data, size_t len)
+void br_merger_put_field(struct br_merge *m, uint32_t field, const uint8_t *data, size_t len)
 {
     uint8_t *o = br_merger_room(m, br_len_size(field, len));
     if (o)
@@ -56,7 +56,7 @@ void br_merger_put_attributes(struct br_merge *m, uint32_t field, const uint8_t 
                               uint32_t attributes)
 {
     if (!br_attributes_have_references(body, len, attributes)) {
-        put_field(m, field, body, len);
+        br_merger_put_field(m, field, body, len);
         return;
     }
     struct br_inliner in;
@@ -66,7 +66,7 @@ void br_merger_put_attributes(struct br_merge *m, uint32_t field, const uint8_t 
     if (rc)
         br_merger_fail(m, rc);
     else
-        put_field(m, field, m->scratch->data, m->scratch->len);
+        br_merger_put_field(m, field, m->scratch->data, m->scratch->len);
 }
 
 struct br_open br_merger_open(struct br_merge *m, uint32_t field, size_t len)
@@ -123,7 +123,7 @@ struct br_open br_merger_open_part(struct br_merge *m, const struct br_part *fro
     if (inlined)
         br_merger_put_attributes(m, 1, res, res_len, BR_RESOURCE_ATTRIBUTES);
     else
-        put_field(m, 1, res, res_len);
+        br_merger_put_field(m, 1, res, res_len);
     part->res_len = m->out->len - before;
     return open;
 }

@@ -6,7 +6,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "otlp/json.h"
 #include "otlp/walk_internal.h"
 
 struct repair {
@@ -26,32 +25,11 @@ static int put_prefix(struct repair *r, uint32_t field, size_t len)
     return put(r, prefix, (size_t)(p - prefix));
 }
 
-/* Writes the string with each byte that starts no valid sequence replaced by U+FFFD; with `out`
- * NULL only measures. */
-static size_t repair_string(const uint8_t *p, size_t len, uint8_t *out)
-{
-    size_t n = 0;
-    while (len > 0) {
-        size_t valid = br_utf8_valid(p, len);
-        if (out)
-            br_put_bytes(out + n, p, valid);
-        n += valid;
-        if (valid == len)
-            break;
-        if (out)
-            br_put_bytes(out + n, "\xef\xbf\xbd", 3);
-        n += 3;
-        p += valid + 1;
-        len -= valid + 1;
-    }
-    return n;
-}
-
 static int put_string(struct repair *r, const struct br_field *f, const uint8_t *next)
 {
     if (br_utf8_valid(f->data, f->value) == f->value)
         return put(r, f->at, (size_t)(next - f->at));
-    size_t len = repair_string(f->data, f->value, NULL);
+    size_t len = br_utf8_mend(f->data, f->value, NULL);
     int rc = put_prefix(r, f->number, len);
     if (!rc && r->out->len + len > BR_BUF_MAX)
         rc = BR_ENOMEM;
@@ -59,7 +37,7 @@ static int put_string(struct repair *r, const struct br_field *f, const uint8_t 
         rc = br_buf_reserve(&r->out, r->out->len + len);
     if (rc)
         return rc;
-    r->out->len += (uint32_t)repair_string(f->data, f->value, r->out->data + r->out->len);
+    r->out->len += (uint32_t)br_utf8_mend(f->data, f->value, r->out->data + r->out->len);
     r->repaired++;
     return 0;
 }
@@ -116,13 +94,13 @@ static int repair_message(struct repair *r, const ProtobufCMessageDescriptor *de
     return 0;
 }
 
-int br_utf8_repair(enum br_signal signal, const uint8_t *data, size_t len, struct br_pool *pool,
-                   struct br_buf **ret, uint32_t *ret_repaired)
+int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                   struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired)
 {
     struct repair r = {.out = br_buf_new(pool, len + len / 8 + 64)};
     if (!r.out)
         return BR_ENOMEM;
-    int rc = repair_message(&r, br_otlp_request(signal), data, data + len, 1);
+    int rc = repair_message(&r, desc, data, data + len, 1);
     if (rc) {
         br_buf_unref(r.out);
         return rc;

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "otlp/json.h"
 #include "otlp/walk_internal.h"
 
 #define LEN (BR_WIRE_LEN + 1)
@@ -402,7 +403,7 @@ int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_
     if (rc || !bad)
         return rc;
     struct br_buf *fixed = NULL;
-    rc = br_utf8_repair(item->signal, data, len, buf->pool, &fixed, ret_repaired);
+    rc = br_utf8_repair(br_otlp_request(item->signal), data, len, buf->pool, &fixed, ret_repaired);
     if (rc)
         return br_err_set(err, rc, "strings that are not UTF-8 could not be repaired: %s",
                           br_strerror(rc));

@@ -2,6 +2,8 @@
 /* What the walks over both signals share. For src/otlp/walk*.c only. */
 #pragma once
 
+#include <protobuf-c/protobuf-c.h>
+
 #include "otlp/walk.h"
 #include "wire/protobuf.h"
 
@@ -184,6 +186,6 @@ void br_walk_note_resource(struct br_walker *w, struct br_part *part, const stru
 /* True when every index noted lies in its table (0 always does). */
 bool br_walk_indices_fit(const struct br_walker *w);
 
-/* Copies a request with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
-int br_utf8_repair(enum br_signal signal, const uint8_t *data, size_t len, struct br_pool *pool,
-                   struct br_buf **ret, uint32_t *ret_repaired);
+/* Copies a message with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
+int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                   struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired);

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/build.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "opentelemetry/proto/common/v1/common.pb-c.h"
+#include "opentelemetry/proto/resource/v1/resource.pb-c.h"
+#include "otlp/build_internal.h"
+#include "otlp/scan.h"
+#include "otlp/walk_internal.h"
+#include "pipeline/host.h"
+
+/* Messages are mostly of a size whose length takes three bytes; others move when they are closed.
+ */
+#define LIKELY_LEN 16384u
+
+/* The fields of a Profile or Sample that are written once. */
+#define PROFILE_FIXED 160u
+#define SAMPLE_FIXED 64u
+
+enum { REQUEST, RESOURCE, SCOPE, PROFILE }; /* br_build.depth */
+
+struct br_build *br_build_new(struct br_host *host, size_t max_bytes)
+{
+    struct br_build *b = br_calloc(1, sizeof *b);
+    if (b)
+        br_merger_init(&b->m, host, max_bytes);
+    return b;
+}
+
+void br_build_free(struct br_build *b)
+{
+    if (!b)
+        return;
+    br_merger_release(&b->m);
+    br_free(b);
+}
+
+void br_build_clear(struct br_build *b)
+{
+    br_merger_clear(&b->m);
+    b->depth = REQUEST;
+}
+
+int br_build_rc(const struct br_build *b)
+{
+    return b->m.rc;
+}
+
+void br_build_fail(struct br_build *b, int rc)
+{
+    br_merger_fail(&b->m, rc);
+}
+
+uint32_t br_build_items(const struct br_build *b)
+{
+    return b->m.n_items;
+}
+
+bool br_build_start(struct br_build *b)
+{
+    if (!b->m.rc && !b->m.tables[BR_TABLES - 1].n)
+        br_merger_fail(&b->m, br_merger_begin(&b->m));
+    return !b->m.rc;
+}
+
+static void close_to(struct br_build *b, unsigned depth)
+{
+    while (b->depth > depth) {
+        b->depth--;
+        if (b->depth == REQUEST)
+            br_merger_close_part(&b->m, b->open[0]);
+        else
+            br_merger_close(&b->m, b->open[b->depth]);
+    }
+}
+
+/* Closes what is open below `parent`, which has to be open. */
+static bool enter(struct br_build *b, unsigned parent)
+{
+    if (!br_build_ready(b))
+        return false;
+    if (b->depth < parent) {
+        br_merger_fail(&b->m, BR_EINVAL);
+        return false;
+    }
+    close_to(b, parent);
+    return !b->m.rc;
+}
+
+/* --- Resource and scope ----------------------------------------------------------------------- */
+
+/* Messages that callers have encoded are put together in the scratch buffer, which may be read past
+ * its end. */
+static bool begin_encoded(struct br_build *b)
+{
+    if (!b->m.scratch)
+        b->m.scratch = br_buf_new(b->m.host->pool, 0);
+    if (!b->m.scratch) {
+        br_merger_fail(&b->m, BR_ENOMEM);
+        return false;
+    }
+    b->m.scratch->len = 0;
+    return true;
+}
+
+static void put_encoded(struct br_build *b, const void *data, size_t len)
+{
+    int rc = br_buf_append(&b->m.scratch, data, len, b->m.max_bytes);
+    br_merger_fail(&b->m, rc);
+}
+
+static void put_encoded_text(struct br_build *b, uint32_t field, const char *text)
+{
+    if (!text || !*text)
+        return;
+    uint8_t head[2 * BR_VARINT_MAX];
+    size_t len = strlen(text);
+    uint8_t *o = br_put_varint(head, BR_SCAN_LEN(field));
+    put_encoded(b, head, (size_t)(br_put_varint(o, len) - head));
+    put_encoded(b, text, len);
+}
+
+typedef bool walk_fn(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+
+/* Validates the message in the scratch buffer, and repairs its strings. */
+static void end_encoded(struct br_build *b, walk_fn *walk, const ProtobufCMessageDescriptor *desc)
+{
+    static const struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
+    struct br_walker w = {.options = &options, .max_depth = BR_WALK_DEPTH};
+    struct br_buf *buf = b->m.scratch, *fixed;
+    uint32_t n_repaired;
+    if (b->m.rc)
+        return;
+    for (unsigned t = 0; t < BR_TABLES; t++)
+        w.n_tables[t + 1] = b->m.tables[t].n;
+    if (!walk(&w, buf->data, buf->data + buf->len, 3) || !br_walk_indices_fit(&w)) {
+        br_merger_fail(&b->m, BR_EINVAL);
+        return;
+    }
+    if (!w.bad_utf8)
+        return;
+    int rc = br_utf8_repair(desc, buf->data, buf->len, buf->pool, &fixed, &n_repaired);
+    br_merger_fail(&b->m, rc);
+    if (rc)
+        return;
+    br_buf_unref(buf);
+    b->m.scratch = fixed;
+}
+
+void br_build_resource(struct br_build *b, const struct br_addition *attributes)
+{
+    struct br_part from = {.kind = BR_PART_RESOURCE};
+    if (!enter(b, REQUEST))
+        return;
+    if (attributes && attributes->len) {
+        if (!begin_encoded(b))
+            return;
+        put_encoded(b, attributes->data, attributes->len);
+        end_encoded(b, br_walk_resource, &opentelemetry__proto__resource__v1__resource__descriptor);
+        from.new_resource = b->m.scratch->data;
+        from.new_resource_len = b->m.scratch->len;
+    }
+    b->open[REQUEST] = br_merger_open_part(&b->m, &from, LIKELY_LEN, false);
+    b->depth = RESOURCE;
+}
+
+void br_build_scope(struct br_build *b, const char *name, const char *version,
+                    const struct br_addition *attributes)
+{
+    if (!enter(b, RESOURCE) || !begin_encoded(b))
+        return;
+    put_encoded_text(b, 1, name);
+    put_encoded_text(b, 2, version);
+    if (attributes)
+        put_encoded(b, attributes->data, attributes->len);
+    end_encoded(b, br_walk_scope,
+                &opentelemetry__proto__common__v1__instrumentation_scope__descriptor);
+    b->open[RESOURCE] = br_merger_open(&b->m, 2, LIKELY_LEN);
+    b->depth = SCOPE;
+    if (b->m.scratch->len)
+        br_merger_put_field(&b->m, 1, b->m.scratch->data, b->m.scratch->len);
+}
+
+/* --- Profile and samples ---------------------------------------------------------------------- */
+
+static uint8_t *put_value_type(uint8_t *o, uint32_t field, uint32_t type, uint32_t unit)
+{
+    if (!type && !unit)
+        return o;
+    *o++ = (uint8_t)BR_SCAN_LEN(field);
+    uint8_t *body = ++o;
+    o = br_merger_put_scalar(o, 1, type);
+    o = br_merger_put_scalar(o, 2, unit);
+    return br_put_length_before(body, o);
+}
+
+static uint8_t *put_fixed64(uint8_t *o, uint32_t field, uint64_t v)
+{
+    if (v == 0)
+        return o;
+    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_I64);
+    return br_put_bytes(o, &v, sizeof v); /* little endian, as on the wire */
+}
+
+void br_build_profile(struct br_build *b, const struct br_build_profile *p)
+{
+    const uint32_t strings[] = {p->type, p->unit, p->period_type, p->period_unit};
+    if (!enter(b, SCOPE) || !br_build_check(b, BR_TABLE_STRING, strings, 4) ||
+        !br_build_check(b, BR_TABLE_ATTRIBUTE, p->attributes, p->n_attributes))
+        return;
+    b->open[SCOPE] = br_merger_open(&b->m, 2, LIKELY_LEN);
+    b->depth = PROFILE;
+    uint8_t *o = br_merger_room(&b->m, PROFILE_FIXED + 5 * p->n_attributes);
+    if (!o)
+        return;
+    o = put_value_type(o, 1, p->type, p->unit);
+    o = put_fixed64(o, 3, p->time_ns);
+    o = br_merger_put_scalar(o, 4, p->duration_ns);
+    o = put_value_type(o, 5, p->period_type, p->period_unit);
+    o = br_merger_put_scalar(o, 6, (uint64_t)p->period);
+    if (p->profile_id)
+        o = br_put_len(o, 7, p->profile_id, 16);
+    o = br_build_put_list(o, 11, p->attributes, p->n_attributes);
+    br_merger_wrote(&b->m, o);
+}
+
+static uint8_t *put_values(uint8_t *o, const int64_t *values, size_t n)
+{
+    if (n == 0)
+        return o;
+    *o++ = (uint8_t)BR_SCAN_LEN(4);
+    uint8_t *list = ++o;
+    for (size_t i = 0; i < n; i++)
+        o = br_put_varint(o, (uint64_t)values[i]);
+    return br_put_length_before(list, o);
+}
+
+static uint8_t *put_times(uint8_t *o, const uint64_t *times_ns, size_t n)
+{
+    return n ? br_put_len(o, 5, times_ns, n * sizeof *times_ns) : o;
+}
+
+/* What the walk demands of samples. */
+static bool is_sample(struct br_build *b, const struct br_build_sample *s)
+{
+    if (b->depth != PROFILE || (!s->n_values && !s->n_times) ||
+        (s->n_values && s->n_times && s->n_values != s->n_times)) {
+        br_merger_fail(&b->m, BR_EINVAL);
+        return false;
+    }
+    return br_build_check(b, BR_TABLE_STACK, &s->stack, 1) &&
+           br_build_check(b, BR_TABLE_LINK, &s->link, 1) &&
+           br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
+}
+
+void br_build_sample(struct br_build *b, const struct br_build_sample *s)
+{
+    if (!br_build_ready(b) || !is_sample(b, s))
+        return;
+    uint8_t *o =
+        br_merger_room(&b->m, SAMPLE_FIXED + 5 * s->n_attributes + BR_VARINT_MAX * s->n_values +
+                                  sizeof *s->times_ns * s->n_times);
+    if (!o)
+        return;
+    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    uint8_t *body = ++o;
+    o = br_merger_put_scalar(o, 1, s->stack);
+    o = br_build_put_list(o, 2, s->attributes, s->n_attributes);
+    o = br_merger_put_scalar(o, 3, s->link);
+    o = put_values(o, s->values, s->n_values);
+    o = put_times(o, s->times_ns, s->n_times);
+    br_merger_wrote(&b->m, br_put_length_before(body, o));
+    b->m.n_items++;
+}
+
+int br_build_take(struct br_build *b, struct br_item *into)
+{
+    close_to(b, REQUEST);
+    if (!b->m.rc)
+        br_merger_fail(&b->m, br_merger_take(&b->m, into, true));
+    if (b->m.rc)
+        return b->m.rc;
+    br_build_clear(b);
+    return 0;
+}

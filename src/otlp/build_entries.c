@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+#include "base/str.h"
+#include "otlp/build_internal.h"
+#include "otlp/scan.h"
+
+/* The most bytes of an index in a list, and of a Line. */
+#define INDEX_MAX 5
+#define LINE_SIZE 40
+
+bool br_build_check(struct br_build *b, enum br_table t, const uint32_t *v, size_t n)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = v[i] > largest ? v[i] : largest;
+    if (__builtin_expect(largest < b->m.tables[t].n, 1))
+        return true;
+    br_merger_fail(&b->m, BR_EINVAL);
+    return false;
+}
+
+uint8_t *br_build_put_list(uint8_t *o, uint32_t field, const uint32_t *v, size_t n)
+{
+    if (n == 0)
+        return o;
+    *o++ = (uint8_t)BR_SCAN_LEN(field);
+    uint8_t *list = ++o;
+    for (size_t i = 0; i < n; i++)
+        o = br_put_index(o, v[i]);
+    return br_put_length_before(list, o);
+}
+
+/* Where to write an entry of at most `max` bytes and the fixed ones, or NULL. */
+static uint8_t *begin(struct br_build *b, enum br_table t, size_t max)
+{
+    return br_build_ready(b) ? br_merger_entry(&b->m, t, max) : NULL;
+}
+
+static uint32_t finish(struct br_build *b, enum br_table t, const uint8_t *end)
+{
+    return br_merger_enter(&b->m, t, end, b->m.tables[t].n - 1);
+}
+
+/* --- Strings ---------------------------------------------------------------------------------- */
+
+static uint8_t *put_text(uint8_t *o, const struct br_addition *text, size_t size)
+{
+    if (size == text->len)
+        return br_put_bytes(o, text->data, text->len);
+    return o + br_utf8_mend(text->data, text->len, o);
+}
+
+uint32_t br_build_string(struct br_build *b, const void *data, size_t len)
+{
+    if (!br_build_ready(b) || len == 0)
+        return 0;
+    if (__builtin_expect(br_utf8_valid(data, len) == len, 1))
+        return br_merger_string(&b->m, data, len, BR_INTERN_NONE);
+    uint8_t *o = begin(b, BR_TABLE_STRING, br_utf8_mend(data, len, NULL));
+    return o ? finish(b, BR_TABLE_STRING, o + br_utf8_mend(data, len, o)) : 0;
+}
+
+/* --- Attributes ------------------------------------------------------------------------------- */
+
+/* A KeyValueAndUnit up to its value, of `len` bytes, which are written next. */
+static uint8_t *begin_attribute(struct br_build *b, uint32_t key, size_t len)
+{
+    uint8_t *o = begin(b, BR_TABLE_ATTRIBUTE, len);
+    if (!o || !br_build_check(b, BR_TABLE_STRING, &key, 1))
+        return NULL;
+    o = br_merger_put_scalar(o, 1, key);
+    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    return br_put_varint(o, len);
+}
+
+uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *data, size_t len)
+{
+    struct br_addition text = {data, len};
+    size_t size = br_utf8_mend(data, len, NULL);
+    uint8_t *o = begin_attribute(b, key, br_len_size(1, size));
+    if (!o)
+        return 0;
+    *o++ = (uint8_t)BR_SCAN_LEN(1);
+    o = br_put_varint(o, size);
+    return finish(b, BR_TABLE_ATTRIBUTE, put_text(o, &text, size));
+}
+
+uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct br_addition *texts,
+                                  size_t n)
+{
+    size_t list = 0;
+    for (size_t i = 0; i < n; i++)
+        list += br_len_size(1, br_len_size(1, br_utf8_mend(texts[i].data, texts[i].len, NULL)));
+    uint8_t *o = begin_attribute(b, key, br_len_size(5, list));
+    if (!o)
+        return 0;
+    *o++ = (uint8_t)BR_SCAN_LEN(5);
+    o = br_put_varint(o, list);
+    for (size_t i = 0; i < n; i++) {
+        size_t size = br_utf8_mend(texts[i].data, texts[i].len, NULL);
+        *o++ = (uint8_t)BR_SCAN_LEN(1);
+        o = br_put_varint(o, br_len_size(1, size));
+        *o++ = (uint8_t)BR_SCAN_LEN(1);
+        o = br_put_varint(o, size);
+        o = put_text(o, &texts[i], size);
+    }
+    return finish(b, BR_TABLE_ATTRIBUTE, o);
+}
+
+uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value, uint32_t unit)
+{
+    uint8_t *o = begin_attribute(b, key, 1 + br_varint_size((uint64_t)value));
+    if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
+        return 0;
+    *o++ = (uint8_t)BR_SCAN_VARINT(3);
+    o = br_put_varint(o, (uint64_t)value);
+    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, 3, unit));
+}
+
+uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value)
+{
+    uint8_t *o = begin_attribute(b, key, 2);
+    if (!o)
+        return 0;
+    *o++ = (uint8_t)BR_SCAN_VARINT(2);
+    *o++ = value;
+    return finish(b, BR_TABLE_ATTRIBUTE, o);
+}
+
+/* --- Code ------------------------------------------------------------------------------------- */
+
+uint32_t br_build_mapping(struct br_build *b, const struct br_build_mapping *m)
+{
+    uint8_t *o = begin(b, BR_TABLE_MAPPING, INDEX_MAX * m->n_attributes);
+    if (!o || !br_build_check(b, BR_TABLE_STRING, &m->filename, 1) ||
+        !br_build_check(b, BR_TABLE_ATTRIBUTE, m->attributes, m->n_attributes))
+        return 0;
+    o = br_merger_put_scalar(o, 1, m->memory_start);
+    o = br_merger_put_scalar(o, 2, m->memory_limit);
+    o = br_merger_put_scalar(o, 3, m->file_offset);
+    o = br_merger_put_scalar(o, 4, m->filename);
+    o = br_build_put_list(o, 5, m->attributes, m->n_attributes);
+    return finish(b, BR_TABLE_MAPPING, o);
+}
+
+uint32_t br_build_function(struct br_build *b, uint32_t name, uint32_t system_name,
+                           uint32_t filename, int64_t start_line)
+{
+    const uint32_t strings[] = {name, system_name, filename};
+    uint8_t *o = begin(b, BR_TABLE_FUNCTION, 0);
+    if (!o || !br_build_check(b, BR_TABLE_STRING, strings, 3))
+        return 0;
+    for (uint32_t i = 0; i < 3; i++)
+        o = br_merger_put_scalar(o, i + 1, strings[i]);
+    return finish(b, BR_TABLE_FUNCTION, br_merger_put_scalar(o, 4, (uint64_t)start_line));
+}
+
+uint32_t br_build_location(struct br_build *b, const struct br_build_location *l)
+{
+    uint8_t *o = begin(b, BR_TABLE_LOCATION, LINE_SIZE * l->n_lines + INDEX_MAX * l->n_attributes);
+    if (!o || !br_build_check(b, BR_TABLE_MAPPING, &l->mapping, 1) ||
+        !br_build_check(b, BR_TABLE_ATTRIBUTE, l->attributes, l->n_attributes))
+        return 0;
+    o = br_merger_put_scalar(o, 1, l->mapping);
+    o = br_merger_put_scalar(o, 2, l->address);
+    for (size_t i = 0; i < l->n_lines; i++) {
+        const struct br_build_line *line = &l->lines[i];
+        if (!br_build_check(b, BR_TABLE_FUNCTION, &line->function, 1))
+            return 0;
+        *o++ = (uint8_t)BR_SCAN_LEN(3);
+        uint8_t *body = ++o;
+        o = br_merger_put_scalar(o, 1, line->function);
+        o = br_merger_put_scalar(o, 2, (uint64_t)line->line);
+        o = br_merger_put_scalar(o, 3, (uint64_t)line->column);
+        o = br_put_length_before(body, o);
+    }
+    o = br_build_put_list(o, 4, l->attributes, l->n_attributes);
+    return finish(b, BR_TABLE_LOCATION, o);
+}
+
+uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n)
+{
+    uint8_t *o = begin(b, BR_TABLE_STACK, INDEX_MAX * n);
+    if (!o || !br_build_check(b, BR_TABLE_LOCATION, locations, n))
+        return 0;
+    return finish(b, BR_TABLE_STACK, br_build_put_list(o, 1, locations, n));
+}
+
+uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id)
+{
+    static const uint8_t none[16];
+    uint8_t *o = begin(b, BR_TABLE_LINK, 0);
+    if (!o)
+        return 0;
+    if (!trace_id)
+        trace_id = none;
+    if (memcmp(trace_id, none, 16) == 0 && memcmp(span_id, none, 8) == 0)
+        return 0;
+    o = br_put_len(o, 1, trace_id, 16);
+    return finish(b, BR_TABLE_LINK, br_put_len(o, 2, span_id, 8));
+}
