@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What Pyroscope's /ingest says in its query: the application's name with its labels, the type that
+ * the name's last part gives to formats that carry none, and times.
+ * Source: grafana/pyroscope api/model/labelset, pkg/ingester/pyroscope, pkg/og/util/attime.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "otlp/edit.h"
+
+#define BR_APP_NAME_MAX (64 * 1024) /* bytes of name and labels */
+#define BR_LABELS_MAX 128           /* labels of a series; Pyroscope refuses more than 30 */
+
+struct br_label {
+    const char *name;
+    size_t name_len;
+    const char *value;
+    size_t value_len;
+};
+
+struct br_app_name {
+    const char *app;
+    size_t app_len;
+    struct br_label *labels; /* in the order they came; of equal names the last one's value */
+    size_t n_labels;
+};
+
+/* Parses `app{k=v,k2=v2}`. Names and values are trimmed and not quoted; a value ends at `,` or `}`;
+ * what stands behind the `}`, and a key without `=`, are left out, as is a value that nothing ends.
+ * Results point into `text` and into the arena. Returns 0; BR_EINVAL with a sentence (no
+ * name, a character that names cannot have, more than the maxima); or BR_ENOMEM. */
+int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
+                      struct br_err *err);
+
+/* The series labels that Pyroscope makes of it, into an array in the arena: labels that begin with
+ * `__` go, but for `__session_id__`; the first `app_len` bytes of the application's name are added
+ * as `service_name`, or as `app_name` where the labels have a `service_name` (and no `app_name`).
+ * Points into what `name` points into. Returns 0 or BR_ENOMEM. */
+int br_app_labels(const struct br_app_name *name, size_t app_len, struct br_arena *arena,
+                  struct br_label **ret, size_t *ret_n);
+
+/* Labels as Resource attributes, encoded for br_build_resource. `service_name` becomes
+ * `service.name` (and wins over a label of that name); of equal names the last one stays; bytes that
+ * are not UTF-8 become U+FFFD. Labels without a name are left out. Returns 0, BR_EINVAL (more than
+ * BR_LABELS_MAX labels, or more than BR_APP_NAME_MAX bytes in all), or BR_ENOMEM; `*ret` is
+ * untouched on failure. */
+int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t n,
+                       struct br_addition *ret);
+
+/* What the last dot part of an application's name says of folded text, lines, trie, tree and
+ * speedscope. All are constants. */
+struct br_app_type {
+    const char *name;  /* `__name__`: "process_cpu", "wall", "memory" ... */
+    const char *type;  /* for br_profile_source: "cpu", "wall", "alloc_space" ... */
+    const char *units; /* "nanoseconds", "count", "bytes" */
+    size_t app_len;    /* the name without that part and its dot */
+};
+
+/* A name without a dot is "cpu". Returns 0, or BR_EINVAL "unknown profile type: x". */
+int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, struct br_err *err);
+
+/* `from` and `until`: digits are unix seconds, of 13 ms, of 16 us, of 19 ns; 8 digits that are a date
+ * are YYYYMMDD in UTC; anything else is `now_ns` with the offset behind its first `+` or `-`:
+ * "now-1h30min". Spaces, `_` and `,` are skipped. As Pyroscope: never an error, and what has no
+ * meaning counts nothing; before 1970 is 0 and after 2554 is the last ns that has a number. */
+uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns);
