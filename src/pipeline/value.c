@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/resource/value.h"
+#include "pipeline/value.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,23 +10,23 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "config/parts.h"
-#include "processors/resource/text.h"
+#include "pipeline/value_text.h"
 #include "wire/protobuf.h"
 
 #define NUMBER_TEXT_MAX 512 /* no number that a double or an integer can be is longer */
 
-struct resource_any resource_any_read(struct resource_value v)
+struct br_any br_any_read(struct br_value v)
 {
-    struct resource_any any = {.type = RESOURCE_EMPTY};
+    struct br_any any = {.type = BR_VALUE_EMPTY};
     const uint8_t *p = v.data, *end = p + v.len;
     struct br_field f;
     while (v.len && p < end) {
         p = br_field_next(p, end, &f);
         if (!p)
-            return (struct resource_any){.type = RESOURCE_EMPTY};
-        if (f.number < RESOURCE_STRING || f.number > RESOURCE_BYTES)
+            return (struct br_any){.type = BR_VALUE_EMPTY};
+        if (f.number < BR_VALUE_STRING || f.number > BR_VALUE_BYTES)
             continue;
-        any.type = (enum resource_type)f.number;
+        any.type = (enum br_value_type)f.number;
         any.number = f.value;
         any.data = f.wire == BR_WIRE_LEN ? f.data : NULL;
         any.len = f.wire == BR_WIRE_LEN ? (size_t)f.value : 0;
@@ -36,41 +36,40 @@ struct resource_any resource_any_read(struct resource_value v)
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static bool put_len(enum resource_type field, const void *data, size_t len, struct br_arena *arena,
-                    struct resource_value *ret)
+static bool put_len(enum br_value_type field, const void *data, size_t len, struct br_arena *arena,
+                    struct br_value *ret)
 {
     uint8_t *p = br_arena_alloc(arena, br_len_size(field, len));
     if (!p)
         return false;
-    *ret = (struct resource_value){p, (size_t)(br_put_len(p, field, data, len) - p)};
+    *ret = (struct br_value){p, (size_t)(br_put_len(p, field, data, len) - p)};
     return true;
 }
 
-bool resource_value_string(const void *text, size_t len, struct br_arena *arena,
-                           struct resource_value *ret)
+bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret)
 {
-    return put_len(RESOURCE_STRING, text, len, arena, ret);
+    return put_len(BR_VALUE_STRING, text, len, arena, ret);
 }
 
-static bool put_varint(enum resource_type field, uint64_t v, struct br_arena *arena,
-                       struct resource_value *ret)
+static bool put_varint(enum br_value_type field, uint64_t v, struct br_arena *arena,
+                       struct br_value *ret)
 {
     uint8_t *p = br_arena_alloc(arena, 1 + BR_VARINT_MAX);
     if (!p)
         return false;
     uint8_t *end = br_put_varint(br_put_varint(p, BR_TAG(field, BR_WIRE_VARINT)), v);
-    *ret = (struct resource_value){p, (size_t)(end - p)};
+    *ret = (struct br_value){p, (size_t)(end - p)};
     return true;
 }
 
-static bool put_double(double v, struct br_arena *arena, struct resource_value *ret)
+static bool put_double(double v, struct br_arena *arena, struct br_value *ret)
 {
     uint8_t *p = br_arena_alloc(arena, 1 + sizeof v);
     if (!p)
         return false;
-    p[0] = BR_TAG(RESOURCE_DOUBLE, BR_WIRE_I64);
+    p[0] = BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64);
     memcpy(p + 1, &v, sizeof v);
-    *ret = (struct resource_value){p, 1 + sizeof v};
+    *ret = (struct br_value){p, 1 + sizeof v};
     return true;
 }
 
@@ -145,7 +144,7 @@ static bool parse_double(const char *s, double *ret)
 /* --- From the config ------------------------------------------------------------------------- */
 
 /* As yaml.v3 resolves a plain scalar that looks like a number. */
-static bool number_from_yaml(const char *text, struct br_arena *arena, struct resource_value *ret)
+static bool number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
 {
     char plain[NUMBER_TEXT_MAX];
     size_t n = 0;
@@ -156,9 +155,9 @@ static bool number_from_yaml(const char *text, struct br_arena *arena, struct re
             plain[n++] = *p;
     plain[n] = '\0';
     if (strlen(text) >= sizeof plain)
-        return resource_value_string(text, strlen(text), arena, ret);
+        return br_value_string(text, strlen(text), arena, ret);
     if (parse_int_prefixed(plain, &i))
-        return put_varint(RESOURCE_INT, (uint64_t)i, arena, ret);
+        return put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
     const char *p = plain + (*plain == '-' || *plain == '+');
     if (*p == '.' && p[1] > '9') { /* .inf, .nan */
         d = (p[1] | 0x20) == 'n' ? (double)NAN
@@ -168,19 +167,19 @@ static bool number_from_yaml(const char *text, struct br_arena *arena, struct re
     }
     if (!plain[strspn(plain, "0123456789+-.eE")] && parse_double(plain, &d))
         return put_double(d, arena, ret);
-    return resource_value_string(text, strlen(text), arena, ret);
+    return br_value_string(text, strlen(text), arena, ret);
 }
 
 static bool children_from_yaml(const struct br_yaml *node, struct br_arena *arena,
-                               struct resource_value *ret)
+                               struct br_value *ret)
 {
     bool map = node->type == BR_YAML_MAP;
     size_t size = 0;
-    struct resource_value *v = br_arena_calloc(arena, node->n, sizeof *v);
+    struct br_value *v = br_arena_calloc(arena, node->n, sizeof *v);
     if (!v)
         return false;
     for (size_t i = 0; i < node->n; i++) {
-        if (!resource_value_from_yaml(node->items[i], arena, &v[i]))
+        if (!br_value_from_yaml(node->items[i], arena, &v[i]))
             return false;
         size_t body =
             map ? br_len_size(1, node->keys[i]->len) + br_len_size(2, v[i].len) : v[i].len;
@@ -198,13 +197,12 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
         }
         p = br_put_len(p, key ? 2 : 1, v[i].data, v[i].len);
     }
-    return put_len(map ? RESOURCE_MAP : RESOURCE_LIST, start, size, arena, ret);
+    return put_len(map ? BR_VALUE_MAP : BR_VALUE_LIST, start, size, arena, ret);
 }
 
-bool resource_value_from_yaml(const struct br_yaml *node, struct br_arena *arena,
-                              struct resource_value *ret)
+bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, struct br_value *ret)
 {
-    *ret = (struct resource_value){NULL, 0};
+    *ret = (struct br_value){NULL, 0};
     if (!node || node->type == BR_YAML_NULL)
         return true;
     if (node->type != BR_YAML_SCALAR)
@@ -214,44 +212,43 @@ bool resource_value_from_yaml(const struct br_yaml *node, struct br_arena *arena
     if (look == BR_LOOK_NULL)
         return true;
     if (look == BR_LOOK_BOOL)
-        return put_varint(RESOURCE_BOOL, (node->text[0] | 0x20) == 't', arena, ret);
+        return put_varint(BR_VALUE_BOOL, (node->text[0] | 0x20) == 't', arena, ret);
     if (look == BR_LOOK_NUMBER)
         return number_from_yaml(node->text, arena, ret);
-    return resource_value_string(node->text, node->len, arena, ret);
+    return br_value_string(node->text, node->len, arena, ret);
 }
 
 /* --- Actions --------------------------------------------------------------------------------- */
 
-bool resource_value_hash(struct resource_value v, struct br_arena *arena,
-                         struct resource_value *ret)
+bool br_value_hash(struct br_value v, struct br_arena *arena, struct br_value *ret)
 {
-    struct resource_any any = resource_any_read(v);
+    struct br_any any = br_any_read(v);
     uint8_t bytes[8], digest[EVP_MAX_MD_SIZE];
     char hex[2 * EVP_MAX_MD_SIZE + 1];
     unsigned n = 0;
     const void *data = bytes;
     size_t len = sizeof bytes;
     memcpy(bytes, &any.number, sizeof bytes);
-    if (any.type == RESOURCE_STRING) {
+    if (any.type == BR_VALUE_STRING) {
         data = any.data;
         len = any.len;
-    } else if (any.type == RESOURCE_BOOL) {
+    } else if (any.type == BR_VALUE_BOOL) {
         bytes[0] = any.number != 0;
         len = 1;
-    } else if (any.type != RESOURCE_INT && any.type != RESOURCE_DOUBLE) {
-        return resource_value_string("", 0, arena, ret);
+    } else if (any.type != BR_VALUE_INT && any.type != BR_VALUE_DOUBLE) {
+        return br_value_string("", 0, arena, ret);
     }
     if (!EVP_Digest(data, len, digest, &n, EVP_sha256(), NULL))
         return false;
     struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
     br_str_hex(&text, digest, n);
-    return resource_value_string(hex, text.len, arena, ret);
+    return br_value_string(hex, text.len, arena, ret);
 }
 
 /* A string's bytes as a number's text; false where they cannot be one. */
-static bool number_text(const struct resource_any *any, char out[NUMBER_TEXT_MAX])
+static bool number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
 {
-    if (any->type != RESOURCE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||
+    if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||
         memchr(any->data, '\0', any->len))
         return false;
     memcpy(out, any->data, any->len);
@@ -259,15 +256,15 @@ static bool number_text(const struct resource_any *any, char out[NUMBER_TEXT_MAX
     return true;
 }
 
-static bool to_int(const struct resource_any *any, int64_t *ret)
+static bool to_int(const struct br_any *any, int64_t *ret)
 {
     char text[NUMBER_TEXT_MAX];
     double d;
-    if (any->type == RESOURCE_BOOL) {
+    if (any->type == BR_VALUE_BOOL) {
         *ret = any->number != 0;
         return true;
     }
-    if (any->type != RESOURCE_DOUBLE)
+    if (any->type != BR_VALUE_DOUBLE)
         return number_text(any, text) && parse_int(text, ret);
     memcpy(&d, &any->number, sizeof d);
     if (!(d >= -9223372036854775808.0 && d < 9223372036854775808.0))
@@ -276,35 +273,34 @@ static bool to_int(const struct resource_any *any, int64_t *ret)
     return true;
 }
 
-static bool to_double(const struct resource_any *any, double *ret)
+static bool to_double(const struct br_any *any, double *ret)
 {
     char text[NUMBER_TEXT_MAX];
-    if (any->type == RESOURCE_BOOL)
+    if (any->type == BR_VALUE_BOOL)
         *ret = any->number ? 1 : 0;
-    else if (any->type == RESOURCE_INT)
+    else if (any->type == BR_VALUE_INT)
         *ret = (double)(int64_t)any->number;
     else
         return number_text(any, text) && parse_double(text, ret);
     return true;
 }
 
-bool resource_value_convert(struct resource_value v, enum resource_type to, struct br_arena *arena,
-                            struct resource_value *ret)
+bool br_value_convert(struct br_value v, enum br_value_type to, struct br_arena *arena,
+                      struct br_value *ret)
 {
-    struct resource_any any = resource_any_read(v);
+    struct br_any any = br_any_read(v);
     int64_t i;
     double d;
     *ret = v;
     if (any.type == to)
         return true;
-    if (to == RESOURCE_INT)
-        return !to_int(&any, &i) || put_varint(RESOURCE_INT, (uint64_t)i, arena, ret);
-    if (to == RESOURCE_DOUBLE)
+    if (to == BR_VALUE_INT)
+        return !to_int(&any, &i) || put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
+    if (to == BR_VALUE_DOUBLE)
         return !to_double(&any, &d) || put_double(d, arena, ret);
     struct br_str text = {.max = BR_BUF_MAX};
-    resource_text(&text, &any, arena);
-    bool ok =
-        !text.failed && resource_value_string(text.data ? text.data : "", text.len, arena, ret);
+    br_value_text(&text, &any, arena);
+    bool ok = !text.failed && br_value_string(text.data ? text.data : "", text.len, arena, ret);
     br_str_release(&text);
     return ok;
 }

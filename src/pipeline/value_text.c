@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "processors/resource/text.h"
+#include "pipeline/value_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -29,7 +29,7 @@ static int shortest(double v, char digits[DIGITS_MAX + 1], int *ret_point)
     return n;
 }
 
-void resource_text_double(struct br_str *out, double v)
+void br_value_text_double(struct br_str *out, double v)
 {
     char digits[DIGITS_MAX + 1];
     int point;
@@ -68,12 +68,12 @@ void resource_text_double(struct br_str *out, double v)
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void json(struct br_str *out, struct resource_value v, struct br_arena *arena);
+static void json(struct br_str *out, struct br_value v, struct br_arena *arena);
 
 struct pair {
     const uint8_t *key;
     size_t key_len;
-    struct resource_value value;
+    struct br_value value;
     size_t index;
 };
 
@@ -87,7 +87,7 @@ static int by_key(const void *a, const void *b)
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-static size_t count(const struct resource_any *list)
+static size_t count(const struct br_any *list)
 {
     const uint8_t *p = list->data, *end = p + list->len;
     struct br_field f;
@@ -105,7 +105,7 @@ static void read_pair(const uint8_t *p, const uint8_t *end, struct pair *ret)
             ret->key = f.data;
             ret->key_len = (size_t)f.value;
         } else if (f.wire == BR_WIRE_LEN && f.number == 2) {
-            ret->value = (struct resource_value){f.data, (size_t)f.value};
+            ret->value = (struct br_value){f.data, (size_t)f.value};
         }
     }
 }
@@ -115,7 +115,7 @@ static bool same_key(const struct pair *a, const struct pair *b)
     return a->key_len == b->key_len && (!a->key_len || memcmp(a->key, b->key, a->key_len) == 0);
 }
 
-static void json_map(struct br_str *out, const struct resource_any *map, struct br_arena *arena)
+static void json_map(struct br_str *out, const struct br_any *map, struct br_arena *arena)
 {
     size_t n = count(map), i = 0;
     struct pair *pairs = br_arena_calloc(arena, n, sizeof *pairs);
@@ -147,7 +147,7 @@ static void json_map(struct br_str *out, const struct resource_any *map, struct 
     br_str_putc(out, '}');
 }
 
-static void json_list(struct br_str *out, const struct resource_any *list, struct br_arena *arena)
+static void json_list(struct br_str *out, const struct br_any *list, struct br_arena *arena)
 {
     const uint8_t *p = list->data, *end = p + list->len;
     const char *comma = "";
@@ -158,56 +158,56 @@ static void json_list(struct br_str *out, const struct resource_any *list, struc
             continue;
         br_str_puts(out, comma);
         comma = ",";
-        json(out, (struct resource_value){f.data, (size_t)f.value}, arena);
+        json(out, (struct br_value){f.data, (size_t)f.value}, arena);
     }
     br_str_putc(out, ']');
 }
 
 /* Levels are those of the message, which its walk has bounded. */
-static void json(struct br_str *out, struct resource_value v, struct br_arena *arena)
+static void json(struct br_str *out, struct br_value v, struct br_arena *arena)
 {
-    struct resource_any any = resource_any_read(v);
+    struct br_any any = br_any_read(v);
     double d;
     memcpy(&d, &any.number, sizeof d);
-    if (any.type == RESOURCE_STRING) {
+    if (any.type == BR_VALUE_STRING) {
         br_str_json(out, (const char *)any.data, any.len);
-    } else if (any.type == RESOURCE_EMPTY) {
+    } else if (any.type == BR_VALUE_EMPTY) {
         br_str_puts(out, "null");
-    } else if (any.type == RESOURCE_BYTES || (any.type == RESOURCE_DOUBLE && !isfinite(d))) {
+    } else if (any.type == BR_VALUE_BYTES || (any.type == BR_VALUE_DOUBLE && !isfinite(d))) {
         br_str_putc(out, '"');
-        resource_text(out, &any, arena);
+        br_value_text(out, &any, arena);
         br_str_putc(out, '"');
     } else {
-        resource_text(out, &any, arena);
+        br_value_text(out, &any, arena);
     }
 }
 
-void resource_text(struct br_str *out, const struct resource_any *any, struct br_arena *arena)
+void br_value_text(struct br_str *out, const struct br_any *any, struct br_arena *arena)
 {
     double d;
     switch (any->type) {
-    case RESOURCE_EMPTY:
+    case BR_VALUE_EMPTY:
         break;
-    case RESOURCE_STRING:
+    case BR_VALUE_STRING:
         br_str_add(out, any->data, any->len);
         break;
-    case RESOURCE_BOOL:
+    case BR_VALUE_BOOL:
         br_str_puts(out, any->number ? "true" : "false");
         break;
-    case RESOURCE_INT:
+    case BR_VALUE_INT:
         br_str_printf(out, "%" PRId64, (int64_t)any->number);
         break;
-    case RESOURCE_DOUBLE:
+    case BR_VALUE_DOUBLE:
         memcpy(&d, &any->number, sizeof d);
-        resource_text_double(out, d);
+        br_value_text_double(out, d);
         break;
-    case RESOURCE_LIST:
+    case BR_VALUE_LIST:
         json_list(out, any, arena);
         break;
-    case RESOURCE_MAP:
+    case BR_VALUE_MAP:
         json_map(out, any, arena);
         break;
-    case RESOURCE_BYTES:
+    case BR_VALUE_BYTES:
         br_str_base64(out, any->data, any->len);
         break;
     }
