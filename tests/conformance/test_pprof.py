@@ -168,7 +168,8 @@ def test_links():
         assert ours.link(sample) == (trace, span)
     assert {ours.link(s)[1] for s in ours.profiles[0]["samples"]} >= {"00f067aa0ba902b7",
                                                                        "00f067aa0ba902b8"}
-    (short,) = {ours.link(s) for s in Ours(convert("goroutine")).profiles[0]["samples"]} - {("", "")}
+    ours = Ours(convert("goroutine"))
+    (short,) = {ours.link(s) for s in ours.profiles[0]["samples"]} - {("", "")}
     assert short == ("0" * 32, "0" * 15 + "1")
 
 
