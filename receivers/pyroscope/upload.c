@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "receivers/pyroscope/pyroscope.h"
+
+#include "base/mem.h"
 
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
 #define KEPT_BYTES (1u << 20)
@@ -70,15 +71,15 @@ static void fail(struct upload *u, int rc)
     const char *why = u->err.text[0] ? u->err.text : br_strerror(rc);
     if (rc == BR_ETOOBIG || rc == BR_EFULL)
         br_intake_reject(u->x, BR_STATUS_RESOURCE_EXHAUSTED, why);
-    else if (rc == BR_EINVAL)
-        br_intake_reject(u->x, u->invalid, why);
+    else if (rc == BR_ENOMEM)
+        br_intake_refuse(u->x, why);
     else
-        br_intake_fail(u->x, rc, &u->err);
+        br_intake_reject(u->x, u->invalid, why);
 }
 
 void upload_end(struct upload *u, int rc)
 {
-    bool large = u->size > KEPT_BYTES || br_build_items(u->build) > KEPT_ITEMS;
+    bool large = u->size > KEPT_BYTES || (u->build && br_build_items(u->build) > KEPT_ITEMS);
     if (!rc)
         rc = send(u);
     if (rc)
