@@ -245,6 +245,14 @@ static bool header_is(const char *line, size_t len, const char *name)
     return len == strlen(name) && strncasecmp(line, name, len) == 0;
 }
 
+static bool has_control(const char *line, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (((unsigned char)line[i] < ' ' && line[i] != '\t') || line[i] == 0x7f)
+            return true;
+    return false;
+}
+
 /* One line of a part's head. */
 static int read_header(const char *line, size_t len, bool *disposed, struct br_form_field *ret,
                        struct br_err *err)
@@ -252,7 +260,7 @@ static int read_header(const char *line, size_t len, bool *disposed, struct br_f
     size_t n = 0;
     while (n < len && is_token(line[n]))
         n++;
-    if (n == 0 || n == len || line[n] != ':')
+    if (n == 0 || n == len || line[n] != ':' || has_control(line, len))
         return br_err_set(err, BR_EINVAL, "a header of a part is none");
     struct text value = {line + n + 1, line + len};
     if (header_is(line, n, "content-disposition")) {
