@@ -335,8 +335,6 @@ int br_matcher_begin(struct br_matcher *m, struct br_item *item)
     m->rc = 0;
     m->list.arena = &m->arena;
     br_arena_init(&m->arena, ARENA_MAX);
-    if (!br_matcher_active(m))
-        return 0;
     int rc = item->signal == BR_PROFILES && br_item_has_references(item)
                  ? br_item_inline_references(item)
                  : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/component.h"
 
+extern const struct br_component br_attributes_processor;
 extern const struct br_component br_batch_processor;
 extern const struct br_component br_debug_exporter;
 extern const struct br_component br_file_exporter;
@@ -17,6 +18,7 @@ extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
+    &br_attributes_processor,
     &br_batch_processor,
     &br_filter_processor,
     &br_join_processor,

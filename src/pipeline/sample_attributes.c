@@ -17,6 +17,7 @@ static bool add(struct br_attributes *m, const struct br_dictionary_view *view, 
     while (p < end && (p = br_scan(p, end, &f))) {
         if (br_scan_tag(&f) == BR_SCAN_VARINT(KEY)) {
             struct br_entry key = br_dictionary_string(view, (uint32_t)f.value);
+            a.key_string = (uint32_t)f.value;
             a.key = key.data;
             a.key_len = key.len;
         } else if (br_scan_tag(&f) == BR_SCAN_LEN(VALUE)) {
