@@ -52,13 +52,15 @@ static int check_name(struct span s, bool app, struct br_err *err)
         if (c > ' ' && c < 0x7f)
             return br_err_set(err, BR_EINVAL, "invalid %s: %.*s: character is not allowed: '%c'",
                               what, (int)(s.len < SHOWN ? s.len : SHOWN), s.p, c);
-        return br_err_set(err, BR_EINVAL, "invalid %s: byte %zu is not allowed: 0x%02x", what, i, c);
+        return br_err_set(err, BR_EINVAL, "invalid %s: byte %zu is not allowed: 0x%02x", what, i,
+                          c);
     }
     return 0;
 }
 
 /* Reads one label at `*p`, where a key begins. False when there is none any more. */
-static bool next_label(const char **p, const char *end, struct span *ret_key, struct span *ret_value)
+static bool next_label(const char **p, const char *end, struct span *ret_key,
+                       struct span *ret_value)
 {
     const char *key = *p, *at = key;
     while (at < end && *at != '=' && *at != '}')

@@ -56,8 +56,8 @@ static int64_t unit_seconds(const char *p, const char *end)
         const char *prefix;
         int64_t seconds;
     } units[] = {
-        {"s", 1},     {"mon", 30 * 86400}, {"M", 30 * 86400}, {"m", 60},
-        {"h", 3600},  {"d", 86400},        {"w", 7 * 86400},  {"y", 365 * 86400},
+        {"s", 1},    {"mon", 30 * 86400}, {"M", 30 * 86400}, {"m", 60},
+        {"h", 3600}, {"d", 86400},        {"w", 7 * 86400},  {"y", 365 * 86400},
     };
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = strlen(units[i].prefix);
