@@ -29,7 +29,7 @@ def config(tmp_path, joined, plain):
     pushing = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
     return {
         "receivers": {"otlp": {"protocols": {"http": listen}}, "pyroscope": {"protocols": {"http": listen}}},
-        "processors": {"join": {"hold": "5m", "profile_hold": "5m"}},
+        "processors": {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}},
         "exporters": {
             "file/traces": {"path": str(tmp_path / "traces")},
             "file/profiles": {"path": str(tmp_path / "profiles")},
