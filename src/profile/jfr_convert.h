@@ -35,6 +35,8 @@ struct br_jfr_label {
 struct br_jfr_context {
     const struct br_jfr_label *v; /* keys ascending, each once */
     uint32_t n;
+    bool has_span, has_trace; /* old agents have the span's ids among the labels */
+    uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_labels {

@@ -92,8 +92,10 @@ static size_t tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint
         own[1][1] = br_build_attribute_text(w->build, own[1][0], name, name_len);
     if (traced)
         own[2][1] = hex_attribute(w, own[2][0], trace, sizeof trace);
-    *ret_link = t->span_id ? br_build_link(w->build, traced ? trace : NULL, span) : 0;
     const struct br_jfr_context *c = t->context ? &l->contexts[t->context - 1] : NULL;
+    const uint8_t *trace_id = traced ? trace : c && c->has_trace ? c->trace_id : NULL;
+    const uint8_t *span_id = t->span_id ? span : c && c->has_span ? c->span_id : NULL;
+    *ret_link = span_id ? br_build_link(w->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; c && i < c->n; i++) {
         bool said = false; /* a key stands once in a sample */
         for (int k = 0; k < 3; k++)
