@@ -68,14 +68,20 @@ static bool is(const void *text, size_t len, const char *name)
     return len == strlen(name) && memcmp(text, name, len) == 0;
 }
 
-/* Takes over the ids that labels say. Pyroscope wants them in full length. */
+/* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts. */
 static void find_ids(struct br_jfr_context *c, const void *key, size_t key_len, const void *value,
                      size_t len)
 {
-    if (len == 16 && (is(key, key_len, "profile_id") || is(key, key_len, "span_id")))
-        c->has_span = br_hex_decode(value, len, c->span_id, sizeof c->span_id) == 8;
-    else if (len == 32 && is(key, key_len, "trace_id"))
-        c->has_trace = br_hex_decode(value, len, c->trace_id, sizeof c->trace_id) == 16;
+    uint8_t id[8];
+    bool span = is(key, key_len, "span_id");
+    if (span || is(key, key_len, "profile_id")) {
+        if ((span || !c->has_span) && br_hex_id(value, len, id, sizeof id)) {
+            memcpy(c->span_id, id, sizeof id);
+            c->has_span = true;
+        }
+    } else if (is(key, key_len, "trace_id")) {
+        c->has_trace = br_hex_id(value, len, c->trace_id, sizeof c->trace_id);
+    }
 }
 
 static int add_label(struct reader *r, const struct pair *pair)
@@ -85,7 +91,8 @@ static int add_label(struct reader *r, const struct pair *pair)
     const void *value = br_jfr_label_text(r->l, pair->number, &value_len);
     if (!key_len)
         return 0;
-    find_ids(&r->context, key, key_len, value, value_len);
+    if (value)
+        find_ids(&r->context, key, key_len, value, value_len);
     struct label label = {.order = r->n};
     label.is.key = br_build_string(r->build, key, key_len);
     label.is.attribute = br_build_attribute_text(r->build, label.is.key, value, value_len);

@@ -68,23 +68,27 @@ static void put_labels(struct br_str *out, const Dictionary *d, const Sample *sa
     free(lines);
 }
 
+/* The number in hexadecimal text that a label's value begins with. */
+static uint64_t hex_of(const char *value)
+{
+    return strtoull(value, NULL, 16);
+}
+
 static void put_link(struct br_str *out, const Dictionary *d, const Sample *sample)
 {
-    char want[64];
-    struct br_str hex = {0};
     const Opentelemetry__Proto__Profiles__V1development__Link *link =
         d->link_table[sample->link_index];
-    bool linked = sample->link_index != 0, said = false;
-    br_str_hex(&hex, link->span_id.data, link->span_id.len);
-    (void)snprintf(want, sizeof want, "profile_id=%s", hex.data ? hex.data : "");
+    uint64_t linked = 0, said = 0;
+    for (size_t i = 0; i < link->span_id.len; i++)
+        linked = linked << 8 | link->span_id.data[i];
     for (size_t i = 0; i < sample->n_attribute_indices; i++) {
         char *text = label(d, sample->attribute_indices[i]);
-        said |= linked ? strcmp(text, want) == 0 : strncmp(text, "profile_id=", 11) == 0;
+        if (strncmp(text, "profile_id=", 11) == 0)
+            said = hex_of(text + 11);
         free(text);
     }
     if (linked != said)
         br_str_puts(out, "|LINK AND LABELS DIFFER");
-    br_str_release(&hex);
 }
 
 static char *sample_key(const Dictionary *d, const Sample *sample)

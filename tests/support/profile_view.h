@@ -8,8 +8,8 @@
  *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET 10000000
  *
  * A block for each profile, blocks sorted; in it a line for each stack (leaf first) and set of labels
- * (sorted) with the sum of its values, lines sorted. Links have to say what the labels profile_id and
- * trace_id say, or there is a line about it.
+ * (sorted) with the sum of its values, lines sorted. A link has to name the span that the label profile_id
+ * does, or the line says so.
  */
 #pragma once
 

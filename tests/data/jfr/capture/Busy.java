@@ -3,8 +3,9 @@
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.LockSupport;
+import jdk.jfr.FlightRecorder;
 
-/** Does a bit of everything that a recording has events for: computes, allocates, contends, parks. */
+/** Does a bit of everything that a recording has events for: computes, allocates, contends, parks: for so many ms, for each argument. */
 class Busy {
     static final Object LOCK = new Object();
     static volatile Object kept;
@@ -58,6 +59,9 @@ class Busy {
     }
 
     public static void main(String[] args) throws Exception {
-        all(args.length > 0 ? Long.parseLong(args[0]) : 2000);
+        for (String ms : args) {
+            all(Long.parseLong(ms));
+            FlightRecorder.getFlightRecorder().takeSnapshot().close(); // begins a new chunk
+        }
     }
 }

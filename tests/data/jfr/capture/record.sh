@@ -4,25 +4,25 @@
 # artifact io.pyroscope:agent:2.9.2, which has async-profiler for Linux in it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-out=$here/..
+out=$(dirname "$here")
 work=$(mktemp -d)
-javac -cp "$1" -d "$work" "$here"/*.java
+jar=$1
+javac -cp "$jar" -d "$work" "$here"/*.java
 
-jdk() { # NAME SETTINGS MORE...
+jdk() { # NAME SETTINGS MS...
     name=$1 settings=$2
     shift 2
-    java "-XX:StartFlightRecording=filename=$work/$name.jfr,settings=$settings" "$@" -cp "$work" Busy 2000
+    java "-XX:StartFlightRecording=filename=$work/$name.jfr,settings=$settings" -cp "$work" Busy "$@"
 }
-spans() { # NAME COMMAND
-    java -cp "$work:$1" Spans "$3" "$work/$2.jfr" "$work/$2.labels.pb"
+agent() { # NAME COMMAND
+    java -cp "$work:$jar" Spans "$2" "$work/$1.jfr" "$work/$1.labels.pb"
 }
 
-jdk jdk17-profile profile
-cp "$here/all.jfc" "$work/all.jfc"
-jdk jdk17-chunks "$work/all.jfc" -XX:FlightRecorderOptions=maxchunksize=1M
-spans "$1" agent-itimer start,event=itimer,interval=10ms,alloc=64k,lock=1ms,jfr
-spans "$1" agent-wall start,event=wall,interval=20ms,alloc=256k,live,jfr
-spans "$1" agent-malloc start,nativemem=1k,jfr
+jdk jdk17-default default 1000
+jdk jdk17-chunks "$here/all.jfc" 400 400 400
+agent agent-itimer start,event=itimer,interval=10ms,alloc=512k,lock=1ms,jfr
+agent agent-wall start,event=wall,interval=20ms,alloc=1m,live,jfr
+agent agent-malloc start,nativemem=1k,jfr
 for f in "$work"/*.jfr; do
     gzip -9n <"$f" >"$out/$(basename "$f").gz"
 done
