@@ -105,6 +105,8 @@ static char *sample_key(const Dictionary *d, const Sample *sample)
         br_str_printf(&s, "%s%s:%" PRId64, i ? ";" : "", name, l->lines[0]->line);
     }
     put_labels(&s, d, sample);
+    for (size_t i = 0; i < sample->n_timestamps_unix_nano; i++)
+        br_str_printf(&s, "@%" PRIu64, sample->timestamps_unix_nano[i]);
     put_link(&s, d, sample);
     return take(&s);
 }
@@ -114,12 +116,10 @@ static char *block(const Dictionary *d, const char *metric, const Profile *p)
     struct br_str s = {.max = 1u << 30};
     struct line *lines = calloc(p->n_samples + 1, sizeof *lines);
     need(lines != NULL);
-    br_str_printf(&s, "# %s %s %s %s %s period=%" PRId64 " time=%" PRIu64 " duration=%" PRIu64 "\n",
-                  metric, d->string_table[p->sample_type->type_strindex],
+    br_str_printf(&s, "# %s %s %s %s %s\n", metric, d->string_table[p->sample_type->type_strindex],
                   d->string_table[p->sample_type->unit_strindex],
                   p->period_type ? d->string_table[p->period_type->type_strindex] : "-",
-                  p->period_type ? d->string_table[p->period_type->unit_strindex] : "-", p->period,
-                  p->time_unix_nano, p->duration_nano);
+                  p->period_type ? d->string_table[p->period_type->unit_strindex] : "-");
     for (size_t i = 0; i < p->n_samples; i++) {
         need(p->samples[i]->n_values == 1);
         lines[i] = (struct line){sample_key(d, p->samples[i]), p->samples[i]->values[0]};

@@ -4,11 +4,11 @@
  * of the same profile can be asked to write as well.
  *
  *     jfr_event=itimer
- *     # process_cpu cpu nanoseconds cpu nanoseconds period=0 time=1 duration=2
- *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET 10000000
+ *     # process_cpu cpu nanoseconds cpu nanoseconds
+ *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET@1700000000 10000000
  *
- * A block for each profile, blocks sorted; in it a line for each stack (leaf first) and set of labels
- * (sorted) with the sum of its values, lines sorted. A link has to name the span that the label profile_id
+ * A block for each profile: `__name__`, sample type, period type; blocks sorted. In it a line for each
+ * stack (leaf first), set of labels (sorted) and time with the sum of its values, lines sorted. A link has to name the span that the label profile_id
  * does, or the line says so.
  */
 #pragma once

@@ -32,5 +32,6 @@ for f in "$out"/*.jfr.gz; do
     labels=${f%.jfr.gz}.labels.pb
     [ -f "$labels" ] || labels=
     go run . "$f" $labels | gzip -9n >"${f%.jfr.gz}.expected.gz"
+    java -Dfile.encoding=UTF-8 Events.java "$f" | gzip -9n >"${f%.jfr.gz}.events.gz"
 done
 rm -r "$work"

@@ -4,20 +4,17 @@
 //
 //	go run . RECORDING.jfr[.gz] [LABELS.pb[.gz]] > RECORDING.expected
 //
-// With times 1 s and 11 s and 100 Hz, as jfr_tool has them. -bench N parses and counts the samples of
-// the file N times instead.
+// At 100 Hz, as tests/unit/test_jfr.c has it.
 package main
 
 import (
 	"bytes"
 	"compress/gzip"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/grafana/jfr-parser/pprof"
@@ -69,8 +66,7 @@ func block(metric string, p *profilev1.Profile, which int) string {
 	}
 	t := p.SampleType[which]
 	var out strings.Builder
-	fmt.Fprintf(&out, "# %s %s %s %s %s period=%d time=%d duration=%d\n", metric, text(t.Type), text(t.Unit),
-		periodType, periodUnit, p.Period, p.TimeNanos, p.DurationNanos)
+	fmt.Fprintf(&out, "# %s %s %s %s %s\n", metric, text(t.Type), text(t.Unit), periodType, periodUnit)
 	sums := map[string]int64{}
 	for _, s := range p.Sample {
 		sums[key(p, s)] += s.Value[which]
@@ -86,41 +82,13 @@ func block(metric string, p *profilev1.Profile, which int) string {
 	return out.String()
 }
 
-func cpu() time.Duration {
-	var u syscall.Rusage
-	check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func bench(data []byte, input *pprof.ParseInput, labels *pprof.LabelsSnapshot, n int) {
-	samples := 0
-	start := cpu()
-	for i := 0; i < n; i++ {
-		res, err := pprof.ParseJFR(data, input, labels)
-		check(err)
-		for _, p := range res.Profiles {
-			samples += len(p.Profile.Sample) * len(p.Profile.SampleType)
-			_, err := p.Profile.MarshalVT()
-			check(err)
-		}
-	}
-	fmt.Printf("%d samples, %.0f samples/CPU s, %.1f MB/CPU s\n", samples/n, float64(samples)/(cpu()-start).Seconds(),
-		float64(len(data)*n)/1e6/(cpu()-start).Seconds())
-}
-
 func main() {
-	rounds := flag.Int("bench", 0, "")
-	flag.Parse()
-	data := read(flag.Arg(0))
+	data := read(os.Args[1])
 	labels := new(pprof.LabelsSnapshot)
-	if flag.NArg() > 1 {
-		check(labels.UnmarshalVT(read(flag.Arg(1))))
+	if len(os.Args) > 2 {
+		check(labels.UnmarshalVT(read(os.Args[2])))
 	}
 	input := &pprof.ParseInput{StartTime: time.Unix(1, 0), EndTime: time.Unix(11, 0), SampleRate: 100}
-	if *rounds > 0 {
-		bench(data, input, labels, *rounds)
-		return
-	}
 	res, err := pprof.ParseJFR(data, input, labels)
 	check(err)
 	var blocks []string
