@@ -11,6 +11,7 @@
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "profile/jfr.h"
 #include "profile/profile.h"
+#include "tests/support/corpus.h"
 #include "tests/support/jfr_made.h"
 #include "tests/support/profile_view.h"
 #include "wire/compression.h"
@@ -461,6 +462,33 @@ static void test_unknown_stack(void **state)
     wire_free(&w);
 }
 
+/* Whatever comes of them passes the walk; a short run of fuzz_jfr. */
+static void replay(const uint8_t *data, size_t len)
+{
+    uint64_t seed = len;
+    uint8_t *copy = malloc(len);
+    assert_non_null(copy);
+    for (int round = 0; round < 300 && len; round++) {
+        memcpy(copy, data, len);
+        for (unsigned k = round ? 1 + (unsigned)round % 3 : 0; k > 0; k--) {
+            seed = seed * 6364136223846793005 + 1442695040888963407;
+            copy[(seed >> 32) % len] ^= (uint8_t)(1u << (seed >> 29) % 8);
+        }
+        struct br_profile_source s = {.data = copy, .len = len, .from_pyroscope = round & 1};
+        struct result r = {0};
+        int rc = convert(&s, &r);
+        assert_true(rc == 0 || rc == BR_EINVAL);
+        br_buf_unref(r.buf);
+    }
+    free(copy);
+}
+
+static void test_corpus(void **state)
+{
+    (void)state;
+    assert_true(corpus_replay("jfr", replay) >= 5);
+}
+
 /* Examples of jfr-parser's comments and tests, and its regular expressions' edges. */
 static void test_merge_name(void **state)
 {
@@ -526,7 +554,7 @@ int main(void)
         cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_made),
         cmocka_unit_test(test_folded),        cmocka_unit_test(test_broken),
         cmocka_unit_test(test_broken_around), cmocka_unit_test(test_unknown_stack),
-        cmocka_unit_test(test_merge_name),
+        cmocka_unit_test(test_corpus),        cmocka_unit_test(test_merge_name),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }
