@@ -178,6 +178,7 @@ static int make_source(struct upload *u, const struct ask *ask, struct br_profil
     size_t app_len = ask->name.app_len;
     *s = (struct br_profile_source){.resource = resource,
                                     .from_pyroscope = true,
+                                    .spy_name = ask->spy,
                                     .start_ns = ask->start_ns,
                                     .end_ns = ask->end_ns,
                                     .sample_rate = ask->sample_rate};
