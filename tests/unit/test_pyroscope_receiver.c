@@ -39,8 +39,8 @@ struct fixture {
     struct br_strings keys;
     struct br_codec *codec;
     bool drained;
-    bool quiet;      /* keep nothing of what comes */
-    unsigned n;      /* items that came */
+    bool quiet; /* keep nothing of what comes */
+    unsigned n; /* items that came */
     struct br_str json, metadata;
     struct wire body;
 };
@@ -207,8 +207,8 @@ static void gzip(struct fixture *f, struct wire *w)
     struct br_rope rope = {0};
     struct br_buf *out;
     assert_int_equal(br_rope_add(&rope, NULL, w->data, w->len), 0);
-    assert_int_equal(
-        br_compress(f->codec, BR_ENCODING_GZIP, 0, &rope, 0, f->h->host.pool, &out), 0);
+    assert_int_equal(br_compress(f->codec, BR_ENCODING_GZIP, 0, &rope, 0, f->h->host.pool, &out),
+                     0);
     wire_clear(w);
     wire_raw(w, out->data, out->len);
     br_buf_unref(out);
@@ -291,9 +291,10 @@ static void test_ingest_pprof(void **state)
 {
     struct fixture *f = *state;
     put_pprof(&f->body, "cpu", "nanoseconds");
-    struct ask a = {"/ingest?name=shop.api%7Benv%3Dprod%2Cotel.scope.name%3Dx%7D&from=1767225600"
-                    "&until=1767225610&format=pprof&spyName=nodespy&sampleRate=97",
-                    "application/octet-stream"};
+    struct ask a = {
+        .path = "/ingest?name=shop.api%7Benv%3Dprod%2Cotel.scope.name%3Dx%7D&from=1767225600"
+                "&until=1767225610&format=pprof&spyName=nodespy&sampleRate=97",
+        .type = "application/octet-stream"};
     assert_int_equal(ask_wire(f, a, &f->body), 200);
     assert_int_equal(last.body_len, 0);
     assert_int_equal(f->n, 1);
@@ -307,7 +308,8 @@ static void test_ingest_pprof(void **state)
     expect_out(f, "\"timeUnixNano\":\"1767225601000000000\"");
     expect_out(f, "\"worker-1\"");
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_accepted_profile_samples",
-                                        "receiver=\"pyroscope\",transport=\"http\""), 1, 0);
+                                        "receiver=\"pyroscope\",transport=\"http\""),
+                       1, 0);
 }
 
 /* gzip by its magic, by Content-Encoding, and both; a header alone is not believed. */
@@ -317,33 +319,36 @@ static void test_ingest_gzip(void **state)
     static const struct {
         unsigned layers;
         const char *encoding;
-    } cases[] = {{0, NULL}, {0, "gzip"}, {1, NULL}, {1, "gzip"}, {2, "gzip"}, {2, NULL}, {3, "gzip"}};
+    } cases[] = {{0, NULL},   {0, "gzip"}, {1, NULL},  {1, "gzip"},
+                 {2, "gzip"}, {2, NULL},   {3, "gzip"}};
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         wire_clear(&f->body);
         put_pprof(&f->body, "cpu", "nanoseconds");
         for (unsigned k = 0; k < cases[i].layers; k++)
             gzip(f, &f->body);
         br_str_clear(&f->json);
-        assert_int_equal(ask_wire(f, (struct ask){PPROF, NULL, cases[i].encoding}, &f->body), 200);
+        assert_int_equal(
+            ask_wire(f, (struct ask){.path = PPROF, .encoding = cases[i].encoding}, &f->body), 200);
         expect_out(f, "\"values\":[\"10000000\"]");
     }
     wire_clear(&f->body);
     wire_raw(&f->body, "main;work 3\n", 12);
     gzip(f, &f->body);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, NULL, "gzip"}, &f->body), 200);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 200);
     expect_out(f, "\"values\":[\"30000000\"]"); /* 3 at 100 Hz */
-    f->body.data[f->body.len - 5] ^= 1; /* the check sum */
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, NULL, "gzip"}, &f->body), 422);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, NULL, "zstd"}, &f->body), 422);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, NULL, "snail"}, &f->body), 415);
+    f->body.data[f->body.len - 5] ^= 1;         /* the check sum */
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 422);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "zstd"}, &f->body), 422);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "snail"}, &f->body), 415);
 }
 
 static void put_field(struct wire *w, const char *name, const struct wire *data)
 {
-    char head[128];
+    char head[256];
     int n = snprintf(head, sizeof head,
                      "--x\r\nContent-Disposition: form-data; name=\"%s\"; filename=\"%s.bin\"\r\n"
-                     "Content-Type: application/octet-stream\r\n\r\n", name, name);
+                     "Content-Type: application/octet-stream\r\n\r\n",
+                     name, name);
     wire_raw(w, head, (size_t)n);
     wire_raw(w, data->data, data->len);
     wire_raw(w, "\r\n", 2);
@@ -362,15 +367,15 @@ static void test_ingest_form(void **state)
     put_field(&f->body, "profile", &pprof);
     put_field(&f->body, "sample_type_config", &json);
     wire_raw(&f->body, "--x--\r\n", 7);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, FORM}, &f->body), 200);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 200);
     expect_attribute(f, "pyroscope.name", "block");
-    assert_int_equal(ask_wire(f, (struct ask){PPROF, FORM}, &f->body), 200);
+    assert_int_equal(ask_wire(f, (struct ask){.path = PPROF, .type = FORM}, &f->body), 200);
     expect_attribute(f, "pyroscope.name", "block");
     /* without the config Pyroscope's own mapping counts, whose contentions are a mutex's */
     wire_clear(&f->body);
     put_field(&f->body, "profile", &pprof);
     wire_raw(&f->body, "--x--\r\n", 7);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, FORM}, &f->body), 200);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 200);
     expect_attribute(f, "pyroscope.name", "mutex");
     wire_free(&pprof);
     wire_free(&json);
@@ -394,12 +399,14 @@ static void test_ingest_bad_forms(void **state)
          "field profile: "},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        assert_int_equal(ask_text(f, (struct ask){cases[i].query, FORM}, cases[i].body), 422);
+        assert_int_equal(
+            ask_text(f, (struct ask){.path = cases[i].query, .type = FORM}, cases[i].body), 422);
         assert_non_null(strstr(last.body, cases[i].why));
         assert_non_null(strstr(last.body, "{\"code\":\"unknown\",\"message\":\""));
         assert_string_equal(last.type, "application/json");
     }
-    assert_int_equal(ask_text(f, (struct ask){INGEST, "multipart/form-data"}, "x"), 422);
+    assert_int_equal(ask_text(f, (struct ask){.path = INGEST, .type = "multipart/form-data"}, "x"),
+                     422);
     assert_int_equal(f->n, 0);
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_failed_profile_samples",
                                         "receiver=\"pyroscope\",transport=\"http\""),
@@ -413,10 +420,17 @@ static void test_sample_type_config(void **state)
         const char *config;
         unsigned status;
     } cases[] = {
-        {"{}", 200}, {"null", 200}, {"{\"a\":{}}", 200}, {"{\"a\":null}", 200},
+        {"{}", 200},
+        {"null", 200},
+        {"{\"a\":{}}", 200},
+        {"{\"a\":null}", 200},
         {"{\"a\":{\"sampled\":true,\"cumulative\":null,\"units\":\"x\"}}", 200},
-        {"[]", 422}, {"{", 422}, {"{\"a\":1}", 422}, {"{\"a\":{\"units\":1}}", 422},
-        {"{\"a\":{\"sampled\":\"yes\"}}", 422}, {"{\"a\\u0000b\":{}}", 422},
+        {"[]", 422},
+        {"{", 422},
+        {"{\"a\":1}", 422},
+        {"{\"a\":{\"units\":1}}", 422},
+        {"{\"a\":{\"sampled\":\"yes\"}}", 422},
+        {"{\"a\\u0000b\":{}}", 422},
     };
     struct wire pprof = {0};
     put_pprof(&pprof, "cpu", "nanoseconds");
@@ -427,7 +441,8 @@ static void test_sample_type_config(void **state)
         put_field(&f->body, "profile", &pprof);
         put_field(&f->body, "sample_type_config", &json);
         wire_raw(&f->body, "--x--\r\n", 7);
-        assert_int_equal(ask_wire(f, (struct ask){INGEST, FORM}, &f->body), cases[i].status);
+        assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
+                         cases[i].status);
         wire_free(&json);
     }
     wire_free(&pprof);
@@ -466,7 +481,7 @@ static void test_ingest_formats(void **state)
         char path[256];
         (void)snprintf(path, sizeof path, "%s%s", INGEST, cases[i].query);
         br_str_clear(&f->json);
-        unsigned status = ask(f, (struct ask){path, cases[i].type}, cases[i].body,
+        unsigned status = ask(f, (struct ask){.path = path, .type = cases[i].type}, cases[i].body,
                               cases[i].len ? cases[i].len : strlen(cases[i].body));
         if (status != 200)
             print_error("%s: %u %s\n", cases[i].query, status, last.body);
@@ -475,28 +490,33 @@ static void test_ingest_formats(void **state)
         expect_attribute(f, "pyroscope.name", "process_cpu");
     }
     static const char empty[] = "";
-    assert_int_equal(ask_text(f, (struct ask){PPROF}, empty), 200);
-    assert_int_equal(ask_text(f, (struct ask){INGEST}, empty), 200);
+    assert_int_equal(ask_text(f, (struct ask){.path = PPROF}, empty), 200);
+    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, empty), 200);
 }
 
 /* The type in the name's suffix; the label service_name and the name side by side. */
 static void test_ingest_names(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ask_text(f, (struct ask){"/pyroscope/ingest?name=shop.alloc_space&from=now-1h"},
-                              "main 5\n"), 200);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = "/pyroscope/ingest?name=shop.alloc_space&from=now-1h"},
+                 "main 5\n"),
+        200);
     expect_attribute(f, "service.name", "shop");
     expect_attribute(f, "pyroscope.name", "memory");
     expect_attribute(f, "pyroscope_spy", "unknown");
     expect_out(f, "\"values\":[\"5\"]");
     assert_int_equal(
-        ask_text(f, (struct ask){"/ingest?name=old%7Bservice_name%3Dnew%7D"}, "main 5\n"), 200);
+        ask_text(f, (struct ask){.path = "/ingest?name=old%7Bservice_name%3Dnew%7D"}, "main 5\n"),
+        200);
     expect_attribute(f, "service.name", "new");
     expect_attribute(f, "app_name", "old");
     wire_clear(&f->body);
     put_pprof(&f->body, "cpu", "nanoseconds");
-    assert_int_equal(ask_wire(f, (struct ask){"/ingest?format=pprof&name=old%7Bservice_name%3Dnew%7D"},
-                              &f->body), 200);
+    assert_int_equal(
+        ask_wire(f, (struct ask){.path = "/ingest?format=pprof&name=old%7Bservice_name%3Dnew%7D"},
+                 &f->body),
+        200);
     expect_attribute(f, "service.name", "new");
     expect_no_key(f, "app_name");
 }
@@ -504,14 +524,16 @@ static void test_ingest_names(void **state)
 static void test_ingest_bad_names(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ask_text(f, (struct ask){"/ingest"}, "main 5\n"), 400);
+    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest"}, "main 5\n"), 400);
     assert_string_equal(last.body, "{\"code\":\"invalid_argument\","
                                    "\"message\":\"name: service name is required\"}");
-    assert_int_equal(ask_text(f, (struct ask){"/ingest?name=%7Ba%3Db%7D"}, "main 5\n"), 400);
-    assert_int_equal(ask_text(f, (struct ask){"/ingest?name=my.weird.app"}, "main 5\n"), 400);
+    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest?name=%7Ba%3Db%7D"}, "main 5\n"),
+                     400);
+    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest?name=my.weird.app"}, "main 5\n"),
+                     400);
     assert_non_null(strstr(last.body, "unknown profile type: app"));
-    assert_int_equal(ask_text(f, (struct ask){PPROF}, "main 5\n"), 422);
-    assert_int_equal(ask_text(f, (struct ask){INGEST "&format=jfr"}, "main 5\n"), 422);
+    assert_int_equal(ask_text(f, (struct ask){.path = PPROF}, "main 5\n"), 422);
+    assert_int_equal(ask_text(f, (struct ask){.path = INGEST "&format=jfr"}, "main 5\n"), 422);
     assert_int_equal(f->n, 0);
 }
 
@@ -540,7 +562,10 @@ static void test_push_connect(void **state)
 {
     struct fixture *f = *state;
     put_push(f, &f->body);
-    struct ask a = {PUSH, "application/proto", .header = "connect-protocol-version", .value = "1"};
+    struct ask a = {.path = PUSH,
+                    .type = "application/proto",
+                    .header = "connect-protocol-version",
+                    .value = "1"};
     assert_int_equal(ask_wire(f, a, &f->body), 200);
     assert_int_equal(last.body_len, 0);
     assert_string_equal(last.type, "application/proto");
@@ -567,12 +592,14 @@ static void test_push_json(void **state)
     put_pprof(&pprof, "cpu", "nanoseconds");
     for (size_t i = 0; i < BR_COUNT(keys); i++) {
         br_str_clear(&json);
-        br_str_printf(&json, "{\"series\":[{\"labels\":[{\"name\":\"__name__\",\"value\":"
-                             "\"process_cpu\"},{\"name\":\"service_name\",\"value\":\"s\"}],"
-                             "\"samples\":[{\"%s\":\"", keys[i]);
+        br_str_printf(&json,
+                      "{\"series\":[{\"labels\":[{\"name\":\"__name__\",\"value\":"
+                      "\"process_cpu\"},{\"name\":\"service_name\",\"value\":\"s\"}],"
+                      "\"samples\":[{\"%s\":\"",
+                      keys[i]);
         br_str_base64(&json, pprof.data, pprof.len);
         br_str_puts(&json, "\",\"ID\":\"" ID "\",\"later\":1}],\"annotations\":[{}]}]}");
-        struct ask a = {PUSH, "application/json; charset=utf-8"};
+        struct ask a = {.path = PUSH, .type = "application/json; charset=utf-8"};
         assert_int_equal(ask(f, a, json.data, json.len), 200);
         assert_string_equal(last.body, "{}");
         assert_string_equal(last.type, "application/json");
@@ -581,7 +608,8 @@ static void test_push_json(void **state)
         expect_out(f, "\"profileId\":\"00112233445566778899aabbccddeeff\"");
         br_str_clear(&f->json);
     }
-    assert_int_equal(ask_text(f, (struct ask){PUSH, "application/json"}, "{\"series\":1}"), 400);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = PUSH, .type = "application/json"}, "{\"series\":1}"), 400);
     assert_non_null(strstr(last.body, "{\"code\":\"invalid_argument\""));
     wire_free(&pprof);
     br_str_release(&json);
@@ -591,18 +619,23 @@ static void test_push_grpc(void **state)
 {
     struct fixture *f = *state;
     put_push(f, &f->body);
-    (void)ask_wire(f, (struct ask){PUSH, "application/grpc+proto"}, &f->body);
+    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc+proto"}, &f->body);
     assert_true(last.grpc);
     assert_int_equal(last.grpc_status, 0);
     expect_pushed(f);
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_accepted_profile_samples",
-                                        "receiver=\"pyroscope\",transport=\"grpc\""), 3, 0);
-    (void)ask_text(f, (struct ask){PUSH, "application/grpc"}, "\xff");
+                                        "receiver=\"pyroscope\",transport=\"grpc\""),
+                       3, 0);
+    (void)ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "\xff");
     assert_int_equal(last.grpc_status, 3);
-    (void)ask_text(f, (struct ask){PUSH, "application/grpc", .header = "grpc-encoding",
-                                   .value = "br"}, "");
+    (void)ask_text(
+        f,
+        (struct ask){
+            .path = PUSH, .type = "application/grpc", .header = "grpc-encoding", .value = "br"},
+        "");
     assert_int_equal(last.grpc_status, 12);
-    (void)ask_text(f, (struct ask){"/other.Service/Method", "application/grpc"}, "");
+    (void)ask_text(f, (struct ask){.path = "/other.Service/Method", .type = "application/grpc"},
+                   "");
     assert_int_equal(last.grpc_status, 12);
 }
 
@@ -622,7 +655,7 @@ static void test_push_web(void **state)
     struct wire message = {0};
     put_push(f, &message);
     put_frame(&f->body, 0, &message);
-    struct ask a = {PUSH, "application/grpc-web+proto"};
+    struct ask a = {.path = PUSH, .type = "application/grpc-web+proto"};
     assert_int_equal(ask_wire(f, a, &f->body), 200);
     assert_string_equal(last.type, "application/grpc-web+proto");
     assert_int_equal(last.body_len, sizeof ok - 1);
@@ -649,16 +682,17 @@ static void test_push_web_refused(void **state)
         const char *body;
         size_t len;
     } cases[] = {
-        {"", 0}, {"\0\0\0\0", 4}, {"\0\0\0\0\1", 5}, {"\0\0\0\0\0x", 6}, {"\1\0\0\0\0", 5},
-        {"\x80\0\0\0\0", 5}, {"\0\0\0\0\1\xff", 6},
+        {"", 0},           {"\0\0\0\0", 4},     {"\0\0\0\0\1", 5},     {"\0\0\0\0\0x", 6},
+        {"\1\0\0\0\0", 5}, {"\x80\0\0\0\0", 5}, {"\0\0\0\0\1\xff", 6},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        struct ask a = {PUSH, "application/grpc-web"};
+        struct ask a = {.path = PUSH, .type = "application/grpc-web"};
         assert_int_equal(ask(f, a, cases[i].body, cases[i].len), 200);
         assert_int_equal((uint8_t)last.body[0], 0x80);
         assert_non_null(strstr(last.body + 5, "grpc-status: 3\r\ngrpc-message: "));
     }
-    assert_int_equal(ask_text(f, (struct ask){PUSH, "application/grpc-web-text"}, ""), 415);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc-web-text"}, ""), 415);
     assert_int_equal(f->n, 0);
 }
 
@@ -690,13 +724,15 @@ static void test_push_refused(void **state)
             wire_raw(&f->body, cases[i].bad ? bad.data : sample.data,
                      cases[i].bad ? bad.len : sample.len);
         wire_close(&f->body, series);
-        assert_int_equal(ask_wire(f, (struct ask){PUSH, "application/proto"}, &f->body), 400);
+        assert_int_equal(
+            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body), 400);
         assert_non_null(strstr(last.body, cases[i].why));
         assert_non_null(strstr(last.body, "{\"code\":\"invalid_argument\""));
         assert_string_equal(last.type, "application/json");
     }
-    assert_int_equal(ask_text(f, (struct ask){PUSH, "application/proto"}, ""), 400);
-    assert_int_equal(ask_text(f, (struct ask){PUSH, "application/proto"}, "\xff"), 400);
+    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 400);
+    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, "\xff"),
+                     400);
     assert_int_equal(f->n, 0);
     wire_free(&sample);
     wire_free(&bad);
@@ -709,21 +745,30 @@ static void test_otlp(void **state)
     struct fixture *f = *state;
     static const char json[] = "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[{\"key\":"
                                "\"service.name\",\"value\":{\"stringValue\":\"o\"}}]}}]}";
-    assert_int_equal(ask_text(f, (struct ask){OTLP, "application/json; charset=utf-8"}, json), 200);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = OTLP, .type = "application/json; charset=utf-8"}, json),
+        200);
     assert_string_equal(last.body, "{}");
     expect_attribute(f, "service.name", "o");
-    assert_int_equal(ask_text(f, (struct ask){OTLP, "application/protobuf"}, ""), 200);
-    assert_int_equal(ask_text(f, (struct ask){OTLP, "application/x-protobuf"}, ""), 200);
-    assert_int_equal(ask_text(f, (struct ask){OTLP, "text/plain"}, ""), 415);
-    assert_int_equal(ask_text(f, (struct ask){OTLP, "application/x-protobuf"}, "\xff"), 400);
-    (void)ask_text(f, (struct ask){EXPORT, "application/grpc"}, "");
+    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "application/protobuf"}, ""),
+                     200);
+    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, ""),
+                     200);
+    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "text/plain"}, ""), 415);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, "\xff"), 400);
+    (void)ask_text(f, (struct ask){.path = EXPORT, .type = "application/grpc"}, "");
     assert_true(last.grpc);
     assert_int_equal(last.grpc_status, 0);
     /* traces have no place here */
-    (void)ask_text(f, (struct ask){"/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-                                   "application/grpc"}, "");
+    (void)ask_text(
+        f,
+        (struct ask){.path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+                     .type = "application/grpc"},
+        "");
     assert_int_equal(last.grpc_status, 12);
-    assert_int_equal(ask_text(f, (struct ask){"/v1/traces", "application/x-protobuf"}, ""), 404);
+    assert_int_equal(
+        ask_text(f, (struct ask){.path = "/v1/traces", .type = "application/x-protobuf"}, ""), 404);
     assert_int_equal(f->n, 4);
 }
 
@@ -749,7 +794,7 @@ static void test_routes(void **state)
         {"GET", "/", NULL, 404},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        struct ask a = {cases[i].path, cases[i].type, .method = cases[i].method};
+        struct ask a = {.path = cases[i].path, .type = cases[i].type, .method = cases[i].method};
         assert_int_equal(ask_text(f, a, ""), cases[i].status);
         assert_true((cases[i].status == 405) == (strstr(last.headers, "allow: POST") != NULL));
     }
@@ -760,8 +805,8 @@ static void test_ready_while_draining(void **state)
 {
     struct fixture *f = *state;
     f->node.draining = true;
-    assert_int_equal(ask_text(f, (struct ask){"/ready", .method = "GET"}, ""), 503);
-    assert_int_equal(ask_text(f, (struct ask){INGEST}, "main 1\n"), 503);
+    assert_int_equal(ask_text(f, (struct ask){.path = "/ready", .method = "GET"}, ""), 503);
+    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 503);
     assert_non_null(strstr(last.headers, "retry-after: 1\n"));
 }
 
@@ -801,15 +846,16 @@ static void test_outcomes(void **state)
         if (cases[i].code)
             (void)snprintf(want, sizeof want, "{\"code\":\"%s\",\"message\":\"be\\\"cause\"}",
                            cases[i].code);
-        assert_int_equal(ask_text(f, (struct ask){INGEST}, "main 1\n"), cases[i].ingest);
+        assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), cases[i].ingest);
         assert_string_equal(last.body, want);
         assert_true(!cases[i].retry_after == !strstr(last.headers, "retry-after"));
         assert_true(!cases[i].retry_after || strstr(last.headers, cases[i].retry_after));
-        assert_int_equal(ask_wire(f, (struct ask){PUSH, "application/proto"}, &f->body),
-                         cases[i].connect);
+        assert_int_equal(
+            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body),
+            cases[i].connect);
         assert_string_equal(last.body, want);
         assert_true(!cases[i].retry_after || strstr(last.headers, cases[i].retry_after));
-        (void)ask_wire(f, (struct ask){PUSH, "application/grpc"}, &f->body);
+        (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &f->body);
         assert_int_equal(last.grpc_status, cases[i].grpc);
     }
 }
@@ -818,9 +864,9 @@ static void test_no_pipeline(void **state)
 {
     struct fixture *f = *state;
     f->node.next[BR_PROFILES] = NULL;
-    assert_int_equal(ask_text(f, (struct ask){INGEST}, "main 1\n"), 404);
-    assert_int_equal(ask_text(f, (struct ask){PUSH, "application/proto"}, ""), 404);
-    (void)ask_text(f, (struct ask){PUSH, "application/grpc"}, "");
+    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 404);
+    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 404);
+    (void)ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "");
     assert_int_equal(last.grpc_status, 12);
 }
 
@@ -831,24 +877,29 @@ static void test_too_large(void **state)
     struct wire zeros = {0}, pushed = {0};
     static uint8_t none[LIMIT + 1];
     wire_raw(&zeros, none, sizeof none);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST}, &zeros), 413);
-    assert_int_equal(ask_wire(f, (struct ask){PUSH, "application/proto"}, &zeros), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST}, &zeros), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &zeros),
+                     413);
     gzip(f, &zeros);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, NULL, "gzip"}, &zeros), 413);
-    assert_int_equal(ask_wire(f, (struct ask){PPROF}, &zeros), 413);
-    assert_int_equal(ask_wire(f, (struct ask){PUSH, "application/proto", "gzip"}, &zeros), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &zeros), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = PPROF}, &zeros), 413);
+    assert_int_equal(
+        ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto", .encoding = "gzip"},
+                 &zeros),
+        413);
     put_field(&f->body, "profile", &zeros);
     wire_raw(&f->body, "--x--", 5);
-    assert_int_equal(ask_wire(f, (struct ask){INGEST, FORM}, &f->body), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 413);
     size_t series = wire_open(&pushed, 1);
     put_label(&pushed, "__name__", "x");
     size_t sample = wire_open(&pushed, 2);
     wire_len(&pushed, 1, zeros.data, zeros.len);
     wire_close(&pushed, sample);
     wire_close(&pushed, series);
-    assert_int_equal(ask_wire(f, (struct ask){PUSH, "application/proto"}, &pushed), 413);
+    assert_int_equal(ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &pushed),
+                     413);
     assert_non_null(strstr(last.body, "\"resource_exhausted\""));
-    (void)ask_wire(f, (struct ask){PUSH, "application/grpc"}, &pushed);
+    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &pushed);
     assert_int_equal(last.grpc_status, 8);
     assert_int_equal(f->n, 0);
     wire_free(&zeros);
@@ -873,7 +924,8 @@ static void test_too_large_together(void **state)
             wire_close(&f->body, sample);
         }
         wire_close(&f->body, series);
-        unsigned status = ask_wire(f, (struct ask){PUSH, "application/proto"}, &f->body);
+        unsigned status =
+            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body);
         assert_true(n == 1 ? status != 413 : status == 413);
     }
     wire_free(&text);
@@ -918,7 +970,7 @@ static void test_tenant(void **state)
         start(&f, cases[i].yaml);
         f.keys = (struct br_strings){keys, BR_COUNT(keys)};
         f.node.metadata_keys = &f.keys;
-        struct ask a = {INGEST, .header = cases[i].header, .value = "blue"};
+        struct ask a = {.path = INGEST, .header = cases[i].header, .value = "blue"};
         assert_int_equal(ask_text(&f, a, "main 1\n"), 200);
         assert_string_equal(f.metadata.data ? f.metadata.data : "", cases[i].want);
         assert_null(strstr(f.json.data, "blue"));
@@ -947,8 +999,8 @@ static void test_config(void **state)
         struct br_yaml *tree;
         br_arena_init(&arena, 0);
         void *config = br_arena_calloc(&arena, 1, c->config_size);
-        assert_int_equal(br_yaml_parse(cases[i].yaml, strlen(cases[i].yaml), "t", &arena, &tree,
-                                       &errs), 0);
+        assert_int_equal(
+            br_yaml_parse(cases[i].yaml, strlen(cases[i].yaml), "t", &arena, &tree, &errs), 0);
         assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
         assert_int_equal(c->check(config, tree, "x", &arena, &errs), cases[i].rc);
         br_errs_release(&errs);
@@ -967,9 +1019,9 @@ static void scenario(void *arg)
         struct ask ask;
         const struct wire *body;
     } requests[] = {
-        {{INGEST, FORM}, &fault_form},
-        {{PUSH, "application/proto"}, &fault_push},
-        {{INGEST "&spyName=a%20b"}, NULL},
+        {{.path = INGEST, .type = FORM}, &fault_form},
+        {{.path = PUSH, .type = "application/proto"}, &fault_push},
+        {{.path = INGEST "&spyName=a%20b"}, NULL},
     };
     size_t which = *(size_t *)arg;
     struct fixture f;
