@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof_write.h"
 
-#include <stdio.h>
-
 #include "base/mem.h"
-#include "otlp/value.h"
 #include "pipeline/host.h"
 #include "profile/pprof_write_head.h"
 
@@ -19,7 +16,7 @@ struct br_pprof_writer {
     struct pprof_scope scope;
     struct pprof_head head;
     struct br_pprof_out out;
-    uint32_t n_samples;  /* in the pprof under construction */
+    uint32_t n_samples; /* in the pprof under construction */
     uint32_t n_left_out;
     uint32_t n_pieces; /* of the profile, handed out before */
     bool too_large;
@@ -415,7 +412,7 @@ int br_pprof_write(struct br_pprof_writer *w, const struct br_item *item,
         return rc;
     w->fn = fn;
     w->arg = arg;
-    w->out = (struct br_pprof_out){.view = &w->tables.view};
+    w->out = (struct br_pprof_out){.buf = NULL};
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = write_part(w, &item->parts[i]);

@@ -2,19 +2,15 @@
 #include "profile/pprof_write_head.h"
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "otlp/resolve.h"
-#include "otlp/value.h"
+#include "profile/pair.h"
 
 #define COMMENT "pprof.profile.comment"
 
 static struct br_entry entry(const char *text)
 {
     return (struct br_entry){(const uint8_t *)text, (uint32_t)strlen(text)};
-}
-
-static bool is(struct br_entry e, const char *text)
-{
-    return br_text_is(e.data, e.len, text);
 }
 
 static bool same(struct br_entry a, struct br_entry b)
@@ -39,14 +35,14 @@ static void read_value_type(const struct br_field *f, uint32_t *type, uint32_t *
 static void read_attributes(struct pprof_profile *p, const struct pprof_tables *t)
 {
     struct pprof_indices x = {.p = p->body, .end = p->end};
-    struct br_key_value a;
+    struct br_pair a;
     uint32_t i;
     p->attributes = 14695981039346656037u;
     while (pprof_index_next(&x, 11, &i)) {
-        if (!br_value_of_attribute(&t->view, i, &a, NULL, NULL))
+        if (!br_pair_of(&t->view, i, &a, NULL, NULL))
             continue;
-        if (is(a.key, BR_PROFILE_CUMULATIVE))
-            p->cumulative = a.value.kind == BR_VALUE_BOOL && a.value.number;
+        if (br_text_is(a.key, BR_PROFILE_CUMULATIVE))
+            p->cumulative = a.value.type == BR_VALUE_BOOL && a.value.number;
         else
             p->attributes = (p->attributes ^ i) * 1099511628211u;
     }
@@ -88,18 +84,16 @@ void pprof_profile_read(struct pprof_profile *p, const struct pprof_tables *t, c
 /* --- The scope ------------------------------------------------------------------------------- */
 
 /* Value k of the order is the place that Profile k had. Anything but a permutation is ignored. */
-static void sort(const struct pprof_tables *t, const struct br_value *order,
-                 struct pprof_profile *profiles, uint32_t n)
+static void sort(const struct br_any *order, struct pprof_profile *profiles, uint32_t n)
 {
     struct pprof_profile sorted[BR_PPROF_TYPES_MAX];
     const uint8_t *p = order->data, *end = p + order->len;
-    struct br_value v;
+    struct br_any v;
     uint32_t k = 0, taken = 0;
     if (n > BR_PPROF_TYPES_MAX)
         return;
-    for (; (p = br_value_next(&t->view, p, end, &v)); k++) {
-        if (k >= n || v.kind != BR_VALUE_INT || v.number < 0 || v.number >= n ||
-            taken >> v.number & 1)
+    for (; (p = br_list_next(p, end, &v)); k++) {
+        if (k >= n || v.type != BR_VALUE_INT || v.number >= n || taken >> v.number & 1)
             return;
         taken |= 1u << v.number;
         sorted[v.number] = profiles[k];
@@ -112,23 +106,23 @@ void pprof_scope_read(struct pprof_scope *s, const struct pprof_tables *t, struc
                       struct pprof_profile *profiles, uint32_t n)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
-    struct br_key_value a;
+    struct br_pair a;
     *s = (struct pprof_scope){.from_pyroscope = false};
     for (uint32_t i = 0; i < n; i++)
         s->has_cpu = s->has_cpu ||
-                     (is(br_dictionary_string(&t->view, profiles[i].type), "cpu") &&
-                      is(br_dictionary_string(&t->view, profiles[i].unit), "nanoseconds"));
-    while ((p = br_key_value_next(&t->view, p, end, BR_SCOPE_ATTRIBUTES, &a))) {
-        bool text = a.value.kind == BR_VALUE_TEXT;
+                     (br_text_is(br_dictionary_string(&t->view, profiles[i].type), "cpu") &&
+                      br_text_is(br_dictionary_string(&t->view, profiles[i].unit), "nanoseconds"));
+    while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &a))) {
+        bool text = a.value.type == BR_VALUE_STRING;
         struct br_entry value = {a.value.data, (uint32_t)a.value.len};
-        if (text && value.len && is(a.key, BR_SCOPE_PYROSCOPE_NAME)) {
+        if (text && value.len && br_text_is(a.key, BR_SCOPE_PYROSCOPE_NAME)) {
             s->name = value;
             s->from_pyroscope = true;
-        } else if (text && is(a.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
+        } else if (text && br_text_is(a.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
             s->preferred = value;
-        } else if (a.value.kind == BR_VALUE_LIST && is(a.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
+        } else if (a.value.type == BR_VALUE_LIST && br_text_is(a.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
             s->ordered = true;
-            sort(t, &a.value, profiles, n);
+            sort(&a.value, profiles, n);
         }
     }
 }
@@ -153,12 +147,12 @@ static void clean(struct br_entry e, bool strict, char *out, size_t size)
 /* Names that profilers have for what Pyroscope knows by another. */
 static struct br_entry usual_type(struct br_entry type)
 {
-    return is(type, "itimer") ? entry("cpu") : type.len ? type : entry("samples");
+    return br_text_is(type, "itimer") ? entry("cpu") : type.len ? type : entry("samples");
 }
 
 static struct br_entry usual_unit(struct br_entry unit)
 {
-    return is(unit, "ns") ? entry("nanoseconds") : unit.len ? unit : entry("count");
+    return br_text_is(unit, "ns") ? entry("nanoseconds") : unit.len ? unit : entry("count");
 }
 
 static void make_type(struct pprof_head *h, const struct pprof_tables *t, uint32_t i)
@@ -180,12 +174,10 @@ static void make_type(struct pprof_head *h, const struct pprof_tables *t, uint32
 /* What a profile without one was most likely taken by. */
 static void guess_period(struct pprof_head *h)
 {
-    static const char *const known[][3] = {{"process_cpu", "cpu", "nanoseconds"},
-                                           {"wall", "wall", "nanoseconds"},
-                                           {"memory", "space", "bytes"},
-                                           {"mutex", "contentions", "count"},
-                                           {"block", "contentions", "count"},
-                                           {"goroutines", "goroutine", "count"}};
+    static const char *const known[][3] = {
+        {"process_cpu", "cpu", "nanoseconds"}, {"wall", "wall", "nanoseconds"},
+        {"memory", "space", "bytes"},          {"mutex", "contentions", "count"},
+        {"block", "contentions", "count"},     {"goroutines", "goroutine", "count"}};
     for (size_t i = 0; i < BR_COUNT(known); i++) {
         if (strcmp(h->name, known[i][0]) != 0)
             continue;
@@ -216,14 +208,14 @@ static void make_name(struct pprof_head *h)
 
 static bool is_cpu_time(struct br_entry type, struct br_entry unit)
 {
-    return is(type, "cpu") && is(unit, "nanoseconds");
+    return br_text_is(type, "cpu") && br_text_is(unit, "nanoseconds");
 }
 
 /* "samples/count" of a profiler that samples the CPU by time. */
 static bool counts_cpu(const struct pprof_head *h)
 {
     return h->n_profiles == 1 && !h->scope->ordered && !h->scope->has_cpu && h->period > 0 &&
-           is(h->types[0].type, "samples") && is(h->types[0].unit, "count") &&
+           br_text_is(h->types[0].type, "samples") && br_text_is(h->types[0].unit, "count") &&
            is_cpu_time(h->period_type, h->period_unit);
 }
 
@@ -263,7 +255,7 @@ void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
         clean(scope->name, false, h->name, sizeof h->name);
     } else {
         make_name(h);
-        if (!h->period_type.len && !h->period_unit.len && !is(h->types[0].type, "off_cpu"))
+        if (!h->period_type.len && !h->period_unit.len && !br_text_is(h->types[0].type, "off_cpu"))
             guess_period(h);
     }
     for (uint32_t i = 0; i < n; i++)
@@ -322,21 +314,21 @@ static void put_value_type(struct strings *s, uint32_t field, struct br_entry ty
     pprof_wrote(s->t, PPROF_HEAD, br_put_length_before(body, o));
 }
 
-static void put_text(struct pprof_tables *t, uint32_t field, const struct br_value *v)
+static void put_text(struct pprof_tables *t, uint32_t field, const struct br_any *v)
 {
-    if (v->kind == BR_VALUE_TEXT && v->len)
+    if (v->type == BR_VALUE_STRING && v->len)
         put_number(t, field, pprof_text(t, v->data, v->len));
 }
 
-static void put_comments(struct pprof_tables *t, const struct br_value *v)
+static void put_comments(struct pprof_tables *t, const struct br_any *v)
 {
-    if (v->kind != BR_VALUE_LIST) {
+    if (v->type != BR_VALUE_LIST) {
         put_text(t, 13, v);
         return;
     }
     const uint8_t *p = v->data, *end = p + v->len;
-    struct br_value each;
-    while ((p = br_value_next(&t->view, p, end, &each)))
+    struct br_any each;
+    while ((p = br_list_next(p, end, &each)))
         put_text(t, 13, &each);
 }
 
@@ -349,13 +341,13 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
                  {"pprof.profile.keep_frames", 8},
                  {"pprof.profile.doc_url", 15}};
     struct pprof_indices x = {.p = h->profile->body, .end = h->profile->end};
-    struct br_key_value a;
+    struct br_pair a;
     uint32_t i;
     while (pprof_index_next(&x, 11, &i)) {
-        if (!br_value_of_attribute(&t->view, i, &a, NULL, NULL))
+        if (!br_pair_of(&t->view, i, &a, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
-            if (is(a.key, known[k].key))
+            if (br_text_is(a.key, known[k].key))
                 put_text(t, known[k].field, &a.value);
         if (a.key.len >= strlen(COMMENT) && memcmp(a.key.data, COMMENT, strlen(COMMENT)) == 0 &&
             (a.key.len == strlen(COMMENT) || a.key.data[strlen(COMMENT)] == '.'))

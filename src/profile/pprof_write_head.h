@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a pprof says before its samples: types, period, times, comments. For src/profile/pprof_write.c
- * only.
+ * What a pprof says before its samples: types, period, times, comments. For
+ * src/profile/pprof_write.c only.
  */
 #pragma once
 
@@ -54,7 +54,8 @@ void pprof_profile_read(struct pprof_profile *p, const struct pprof_tables *t, c
 void pprof_scope_read(struct pprof_scope *s, const struct pprof_tables *t, struct br_entry body,
                       struct pprof_profile *profiles, uint32_t n);
 
-/* The head of the pprof that `n` Profiles make; borrows them, the scope and the dictionary for its life. */
+/* The head of the pprof that `n` Profiles make; borrows them, the scope and the dictionary for its
+ * life. */
 void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
                      const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n);
 

@@ -2,7 +2,8 @@
 #include "profile/pprof_write_tables.h"
 
 #include "base/mem.h"
-#include "otlp/value.h"
+#include "pipeline/value_text.h"
+#include "profile/pair.h"
 
 #define SECTION_MAX BR_BUF_MAX
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
@@ -258,14 +259,14 @@ static void note_mapping(struct pprof_tables *t, uint32_t attribute, struct mapp
     static const char *const ids[] = {"process.executable.build_id.gnu",
                                       "process.executable.build_id.go",
                                       "process.executable.build_id.htlhash"};
-    struct br_key_value a;
-    if (!br_value_of_attribute(&t->view, attribute, &a, NULL, NULL))
+    struct br_pair a;
+    if (!br_pair_of(&t->view, attribute, &a, NULL, NULL))
         return;
     for (size_t i = 0; i < BR_COUNT(has); i++)
-        if (a.value.kind == BR_VALUE_BOOL && br_text_is(a.key.data, a.key.len, has[i]))
+        if (a.value.type == BR_VALUE_BOOL && br_text_is(a.key, has[i]))
             n->has[i] = a.value.number != 0;
-    for (size_t i = 0; i < BR_COUNT(ids) && a.value.kind == BR_VALUE_TEXT && a.value.len; i++) {
-        if (!br_text_is(a.key.data, a.key.len, ids[i]) || (n->build_id && (n->gnu || i > 0)))
+    for (size_t i = 0; i < BR_COUNT(ids) && a.value.type == BR_VALUE_STRING && a.value.len; i++) {
+        if (!br_text_is(a.key, ids[i]) || (n->build_id && (n->gnu || i > 0)))
             continue;
         n->build_id = pprof_text(t, a.value.data, a.value.len);
         n->gnu = i == 0;
@@ -333,11 +334,11 @@ static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, c
 static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
 {
     struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
-    struct br_key_value a;
+    struct br_pair a;
     uint32_t i;
     while (pprof_index_next(&x, 4, &i))
-        if (br_value_of_attribute(&t->view, i, &a, NULL, NULL) && a.value.kind == BR_VALUE_BOOL &&
-            a.value.number && br_text_is(a.key.data, a.key.len, "pprof.location.is_folded"))
+        if (br_pair_of(&t->view, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL &&
+            a.value.number && br_text_is(a.key, "pprof.location.is_folded"))
             return true;
     return false;
 }
@@ -432,18 +433,18 @@ static void put_label(struct pprof_tables *t, uint32_t key, uint32_t text, int64
     pprof_wrote(t, PPROF_CACHE, br_put_length_before(body, o));
 }
 
-static void put_value(struct pprof_tables *t, uint32_t key, const struct br_value *v, uint32_t unit)
+static void put_value(struct pprof_tables *t, uint32_t key, const struct br_any *v, uint32_t unit)
 {
     struct br_str text = {0};
-    if (v->kind == BR_VALUE_INT) {
-        put_label(t, key, 0, v->number, pprof_string(t, unit));
+    if (v->type == BR_VALUE_INT) {
+        put_label(t, key, 0, (int64_t)v->number, pprof_string(t, unit));
         return;
     }
-    if (v->kind == BR_VALUE_TEXT) {
+    if (v->type == BR_VALUE_STRING) {
         put_label(t, key, v->len ? pprof_text(t, v->data, v->len) : 0, 0, 0);
         return;
     }
-    br_value_text(&t->view, v, &text);
+    br_value_text(&text, v, &t->arena);
     if (text.failed)
         t->rc = t->rc ? t->rc : BR_ENOMEM;
     else if (text.len)
@@ -452,25 +453,24 @@ static void put_value(struct pprof_tables *t, uint32_t key, const struct br_valu
 }
 
 /* A list of texts or integers is several labels of one name, as pprof has it. */
-static bool put_list(struct pprof_tables *t, uint32_t key, const struct br_value *list,
-                     uint32_t unit)
+static bool put_list(struct pprof_tables *t, uint32_t key, const struct br_any *list, uint32_t unit)
 {
     const uint8_t *p = list->data, *end = p + list->len;
-    struct br_value each;
-    while ((p = br_value_next(&t->view, p, end, &each)))
-        if (each.kind != BR_VALUE_TEXT && each.kind != BR_VALUE_INT)
+    struct br_any each;
+    while ((p = br_list_next(p, end, &each)))
+        if (each.type != BR_VALUE_STRING && each.type != BR_VALUE_INT)
             return false;
-    for (p = list->data; (p = br_value_next(&t->view, p, end, &each));)
+    for (p = list->data; (p = br_list_next(p, end, &each));)
         put_value(t, key, &each, unit);
     return true;
 }
 
 /* Ids are padded with zeros on the left; what is no hex is no id. */
-static void read_id(struct pprof_label *label, const struct br_value *v, size_t size)
+static void read_id(struct pprof_label *label, const struct br_any *v, size_t size)
 {
     char text[32];
     memset(label->id, 0, sizeof label->id);
-    if (v->kind != BR_VALUE_TEXT || v->len == 0 || v->len > 2 * size)
+    if (v->type != BR_VALUE_STRING || v->len == 0 || v->len > 2 * size)
         return;
     memset(text, '0', sizeof text);
     memcpy(text + 2 * size - v->len, v->data, v->len);
@@ -478,13 +478,12 @@ static void read_id(struct pprof_label *label, const struct br_value *v, size_t 
         memset(label->id, 0, sizeof label->id);
 }
 
-static void find_role(struct pprof_label *label, const struct br_key_value *a)
+static void find_role(struct pprof_label *label, const struct br_pair *a)
 {
-    if (br_text_is(a->key.data, a->key.len, "span_id") ||
-        br_text_is(a->key.data, a->key.len, "profile_id")) {
+    if (br_text_is(a->key, "span_id") || br_text_is(a->key, "profile_id")) {
         label->role = PPROF_SPAN_ID;
         read_id(label, &a->value, 8);
-    } else if (br_text_is(a->key.data, a->key.len, "trace_id")) {
+    } else if (br_text_is(a->key, "trace_id")) {
         label->role = PPROF_TRACE_ID;
         read_id(label, &a->value, 16);
     }
@@ -509,16 +508,16 @@ const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
     struct pprof_label *label = &t->labels[i];
     if (label->piece.round == t->round)
         return label;
-    struct br_key_value a;
+    struct br_pair a;
     uint32_t key_index, unit;
     size_t at = t->buffers[PPROF_CACHE].len;
-    (void)br_value_of_attribute(&t->view, i, &a, &key_index, &unit);
     label->piece = (struct pprof_piece){t->round, (uint32_t)at, 0};
-    if (a.key.len == 0 || a.value.kind == BR_VALUE_NONE || !wanted(t, label, a.key))
+    if (!br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
+        !wanted(t, label, a.key))
         return label;
     find_role(label, &a);
     uint32_t key = pprof_string(t, key_index);
-    if (a.value.kind != BR_VALUE_LIST || !put_list(t, key, &a.value, unit))
+    if (a.value.type != BR_VALUE_LIST || !put_list(t, key, &a.value, unit))
         put_value(t, key, &a.value, unit);
     label->piece.len = (uint32_t)(t->buffers[PPROF_CACHE].len - at);
     return label;
@@ -552,8 +551,8 @@ static void put_id(struct pprof_tables *t, struct pprof_piece *piece, unsigned k
     if (!t->id_keys[key])
         t->id_keys[key] = pprof_text(t, keys[key], strlen(keys[key]));
     put_label(t, t->id_keys[key], text, 0, 0);
-    *piece = (struct pprof_piece){t->round, (uint32_t)at,
-                                  (uint32_t)(t->buffers[PPROF_CACHE].len - at)};
+    *piece =
+        (struct pprof_piece){t->round, (uint32_t)at, (uint32_t)(t->buffers[PPROF_CACHE].len - at)};
 }
 
 /* Neighbours in the link table are mostly of one trace. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of one pprof under construction, filled with the entries of an OTLP dictionary when they
- * are first used. A pprof consists of sections, which are put one after the other at its end. Marks
- * that carry a number of an earlier pprof are void, so that beginning the next costs nothing.
+ * The tables of one pprof under construction, filled with the entries of an OTLP dictionary when
+ * they are first used. A pprof consists of sections, which are put one after the other at its end.
+ * Marks that carry a number of an earlier pprof are void, so that beginning the next costs nothing.
  *
  * Failure is sticky: after the first (BR_ENOMEM, BR_EFULL) nothing more is written. For
  * src/profile/pprof_write.c only.
@@ -19,7 +19,7 @@ enum pprof_section {
     PPROF_LOCATIONS,
     PPROF_FUNCTIONS,
     PPROF_STRINGS,
-    PPROF_SECTIONS, /* so many are written; what follows is not */
+    PPROF_SECTIONS,               /* so many are written; what follows is not */
     PPROF_CACHE = PPROF_SECTIONS, /* fields of samples that will be needed again */
     PPROF_BUFFERS,
 };
@@ -44,9 +44,9 @@ enum pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
 
 struct pprof_label {
     struct pprof_piece piece;
-    uint8_t role;          /* enum pprof_role */
-    int8_t wanted;         /* 0: not asked yet, -1: no, 1: yes */
-    uint8_t id[16];        /* of roles that are ids: the bytes, zeros when it is none */
+    uint8_t role;   /* enum pprof_role */
+    int8_t wanted;  /* 0: not asked yet, -1: no, 1: yes */
+    uint8_t id[16]; /* of roles that are ids: the bytes, zeros when it is none */
 };
 
 struct pprof_link {
@@ -60,13 +60,13 @@ struct pprof_tables {
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
-    uint32_t n_ids[BR_TABLES]; /* ids given out in this pprof */
+    uint32_t n_ids[BR_TABLES];           /* ids given out in this pprof */
     struct pprof_mark *marks[BR_TABLES]; /* strings, functions, locations, mappings */
     struct pprof_piece *stacks;
     struct pprof_label *labels;
     struct pprof_link *links;
     struct pprof_buffer buffers[PPROF_BUFFERS];
-    uint32_t last_trace; /* link whose trace id was written last, and its string ... */
+    uint32_t last_trace;        /* link whose trace id was written last, and its string ... */
     uint32_t last_trace_string; /* ... 0: none */
     uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
     int rc;
@@ -134,10 +134,10 @@ const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i);
 /* The labels of a link, or NULL when it is none. */
 const struct pprof_link *pprof_link(struct pprof_tables *t, uint32_t i);
 
-/* The next index of packed or single ones, of field `field`, in a message: for attribute_indices and the
- * like. Zeroed at first but for p and end. */
+/* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
+ * and the like. Zeroed at first but for p and end. */
 struct pprof_indices {
-    const uint8_t *p, *end;           /* the message */
+    const uint8_t *p, *end; /* the message */
     const uint8_t *packed, *packed_end;
 };
 bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret);
