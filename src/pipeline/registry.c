@@ -11,6 +11,7 @@ extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
+extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
@@ -24,6 +25,7 @@ const struct br_component *const br_components[] = {
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,
+    &br_pyroscope_exporter,
     &br_health_check_extension,
     NULL,
 };
