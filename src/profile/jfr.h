@@ -202,6 +202,9 @@ struct br_jfr_chunk {
     uint32_t pools_at, metadata_at;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
+    const uint8_t *known; /* the metadata that the following is of */
+    uint32_t known_len;   /* 0: of none */
+    bool known_packed;
     struct br_jfr_class *classes; /* by id, ascending */
     uint32_t n_classes, classes_cap;
     struct br_jfr_field *fields;
@@ -216,7 +219,8 @@ struct br_jfr_chunk {
 #define BR_JFR_HEADER 68
 
 /* Reads the chunk that begins at data[0], up to its events, replacing what `c` had. Returns 0,
- * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until the next. */
+ * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until
+ * br_jfr_chunk_release. */
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *c);
 

@@ -50,12 +50,8 @@ int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struc
 
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
 {
-    c->n_classes = c->n_fields = 0;
-    memset(c->wanted, 0, sizeof c->wanted);
-    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++) {
+    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         br_jfr_ids_clear(&c->pools[i]);
-        c->class_of[i] = BR_JFR_NO_CLASS;
-    }
     int rc = br_jfr_header(c, data, len, err);
     if (!rc)
         rc = br_jfr_metadata(c, err);

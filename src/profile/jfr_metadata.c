@@ -459,18 +459,55 @@ static void connect(struct walk *w)
     }
 }
 
-int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err)
+static void forget(struct br_jfr_chunk *c)
 {
-    struct walk w = {.c = c, .in = br_jfr_at(c, c->metadata_at)};
-    (void)br_jfr_int(&w.in); /* size */
+    c->n_classes = c->n_fields = c->known_len = 0;
+    memset(c->wanted, 0, sizeof c->wanted);
+    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
+        c->class_of[i] = BR_JFR_NO_CLASS;
+}
+
+/* What the metadata says, from its first text to the end of its event; false: there is no such. */
+static bool find_body(const struct br_jfr_chunk *c, struct br_jfr_in *ret)
+{
+    *ret = br_jfr_at(c, c->metadata_at);
+    uint32_t size = br_jfr_int(ret);
     for (int i = 0; i < 4; i++)
-        (void)br_jfr_long(&w.in); /* type, start, duration, the metadata's id */
+        (void)br_jfr_long(ret); /* type, start, duration, the metadata's id */
+    if (ret->bad || size > c->size - c->metadata_at || ret->p > c->data + c->metadata_at + size)
+        return false;
+    ret->end = c->data + c->metadata_at + size;
+    return true;
+}
+
+static int read_body(struct br_jfr_chunk *c, const struct br_jfr_in *in)
+{
+    struct walk w = {.c = c, .in = *in};
     int rc = read_texts(&w);
     if (!rc)
         rc = read_elements(&w);
     if (!rc)
         connect(&w);
     br_free(w.texts);
+    return rc;
+}
+
+int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err)
+{
+    struct br_jfr_in in;
+    int rc = BR_EINVAL;
+    if (find_body(c, &in)) {
+        /* The chunks of a recording mostly say the same. */
+        size_t len = (size_t)(in.end - in.p);
+        if (len && len == c->known_len && in.packed == c->known_packed &&
+            memcmp(in.p, c->known, len) == 0)
+            return 0;
+        forget(c);
+        rc = read_body(c, &in);
+        c->known = in.p;
+        c->known_len = rc ? 0 : (uint32_t)len;
+        c->known_packed = in.packed;
+    }
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "the metadata at byte %u of the chunk is cut off or malformed",
                           c->metadata_at);

@@ -123,7 +123,8 @@ static size_t low_bits(uint64_t w)
     return (w & 0x7f) | (w >> 1 & 0x380 & -(w >> 7 & 1));
 }
 
-/* Where the next event is that somebody may want, from `at` on: most of a machine's are nobody's. */
+/* Where the next event is that somebody may want, from `at` on: most of a machine's are nobody's.
+ */
 static uint32_t pass_unwanted(const struct br_jfr_chunk *c, uint32_t at)
 {
     while (c->packed && c->size - at >= 16) {
