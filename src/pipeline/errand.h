@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Something that a component in the first worker wants done in every worker: set a rule, ask what is
- * under way. One message goes from worker to worker, last to first, and is at each of them alone in
- * that worker's thread; so the errand's own memory needs no lock, and answers are gathered in it.
+ * Something that a component in the first worker wants done in every worker: set a rule, ask what
+ * is under way. One message goes from worker to worker, last to first, and is at each of them alone
+ * in that worker's thread; so the errand's own memory needs no lock, and answers are gathered in
+ * it.
  */
 #pragma once
 
@@ -22,7 +23,7 @@ struct br_errand {
     struct br_deferred deferred;
 };
 
-/* Sends the errand, from the first worker's thread; visit and done never run before the return. False
- * when the workers have too much to do: it stays the caller's. A host without loops of others (a
- * test's) is all there is to visit, at the end of the turn. */
+/* Sends the errand, from the first worker's thread; visit and done never run before the return.
+ * False when the workers have too much to do: it stays the caller's. A host without loops of others
+ * (a test's) is all there is to visit, at the end of the turn. */
 bool br_errand_send(struct br_errand *e, struct br_host *home);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules at run time: for a while, more of something. A component that can do more on demand (scrape
- * a target, keep a service's links) has a tunable and registers it with its host; whoever sets rules
- * sends an errand (errand.h) to every worker and calls the three functions below there. A tunable
- * ends what a rule began when its time is over, by its own timer: nobody has to come back for that.
+ * a target, keep a service's links) has a tunable and registers it with its host; whoever sets
+ * rules sends an errand (errand.h) to every worker and calls the three functions below there. A
+ * tunable ends what a rule began when its time is over, by its own timer: nobody has to come back
+ * for that.
  */
 #pragma once
 
@@ -22,8 +23,8 @@ struct br_node;
 
 /* What is said of one rule. Texts are NULL-terminated and at most BR_RULE_TEXT_MAX bytes. */
 struct br_rule {
-    uint64_t id;       /* not 0 */
-    uint64_t until_ms; /* monotonic, as br_host_mono_ms has it: the same clock in every worker */
+    uint64_t id;         /* not 0 */
+    uint64_t until_ms;   /* monotonic, as br_host_mono_ms has it: the same clock in every worker */
     const char *service; /* service.name; NULL: any */
     const char *target;  /* endpoint of a target, as the config writes it; NULL: any */
     const char *const *types; /* "cpu", "allocs": as receiver pprof calls its profiles */
@@ -70,9 +71,9 @@ struct br_tunable {
 void br_tunable_register(struct br_tunable *t, struct br_host *host);
 void br_tunable_unregister(struct br_tunable *t);
 
-/* What an errand does at each worker: these ask all tunables there. br_tune_apply returns the sum of
- * what they returned, or the first code; then the rule is withdrawn from all of them. A host that is
- * draining takes no rule: 0. */
+/* What an errand does at each worker: these ask all tunables there. br_tune_apply returns the sum
+ * of what they returned, or the first code; then the rule is withdrawn from all of them. A host
+ * that is draining takes no rule: 0. */
 int br_tune_apply(struct br_host *host, const struct br_rule *rule, struct br_err *err);
 void br_tune_withdraw(struct br_host *host, uint64_t id);
 void br_tune_list(struct br_host *host, br_collected_fn *fn, void *arg);
