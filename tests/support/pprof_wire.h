@@ -22,7 +22,7 @@ struct pprof_wire {
     const char *types[4][2]; /* type and unit */
     size_t n_types;
     struct pprof_wire_sample samples[PPROF_WIRE_MAX];
-    uint64_t first_id; /* of locations and functions */
+    uint64_t more_id; /* ids of locations and functions begin at this and 1 */
     int64_t time_ns, duration_ns;
     bool padded; /* a string more before all others */
 };
@@ -43,7 +43,7 @@ static inline void pprof_wire_sample(struct wire *w, const struct pprof_wire *p,
 {
     const struct pprof_wire_sample *s = &p->samples[i];
     size_t m = wire_open(w, 2);
-    wire_varint(w, 1, p->first_id + i);
+    wire_varint(w, 1, p->more_id + i + 1);
     for (size_t k = 0; k < p->n_types; k++)
         wire_varint(w, 2, (uint64_t)s->values[k]);
     if (s->bytes) {
@@ -74,7 +74,7 @@ static inline void pprof_wire_write(struct wire *w, const struct pprof_wire *p)
     size_t at = pprof_wire_types(w, p, 1 + p->padded), bytes_at = at++;
     for (size_t i = 0; i < PPROF_WIRE_MAX && p->samples[i].function; i++) {
         pprof_wire_sample(w, p, i, bytes_at);
-        pprof_wire_frame(w, p->first_id + i, at++);
+        pprof_wire_frame(w, p->more_id + i + 1, at++);
     }
     wire_str(w, 6, "");
     if (p->padded)

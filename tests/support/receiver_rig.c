@@ -16,8 +16,14 @@
 static void write_down(struct receiver_rig *r, const struct br_item *item)
 {
     char *text = profile_text(item);
+    struct br_rope rope = {0};
     br_str_puts(&r->text, text);
     free(text);
+    assert_int_equal(br_item_write(item, &rope), 0);
+    br_str_clear(&r->bytes);
+    for (size_t i = 0; i < rope.n; i++)
+        br_str_add(&r->bytes, rope.v[i].data, rope.v[i].len);
+    br_rope_release(&rope);
 }
 
 static void on_item(struct br_consumer *self, struct br_item *item)
@@ -106,6 +112,7 @@ void receiver_rig_end(struct receiver_rig *r)
         receiver_rig_finish(r);
     br_arena_release(&r->arena);
     br_str_release(&r->text);
+    br_str_release(&r->bytes);
     fake_host_turn(r->h);
     assert_true(br_list_empty(&r->h->host.tunables));
     fake_host_check_ledger(r->h);
@@ -122,4 +129,9 @@ void receiver_rig_expect_in(struct receiver_rig *r, const char *text)
 {
     if (!r->text.data || !strstr(r->text.data, text))
         fail_msg("\"%s\" is not in\n%s", text, r->text.data ? r->text.data : "(nothing)");
+}
+
+bool receiver_rig_has_bytes(const struct receiver_rig *r, const char *text)
+{
+    return memmem(r->bytes.data, r->bytes.len, text, strlen(text)) != NULL;
 }

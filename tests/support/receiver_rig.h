@@ -19,8 +19,9 @@ struct receiver_rig {
     bool quiet;                /* nothing is written down */
     bool drained;
     struct br_item *held;
-    unsigned n;         /* items that came */
-    struct br_str text; /* profile_text of all of them */
+    unsigned n;          /* items that came */
+    struct br_str text;  /* profile_text of all of them */
+    struct br_str bytes; /* of the last one */
 };
 
 /* Creates and starts it; the test fails unless both succeed. */
@@ -43,3 +44,6 @@ void receiver_rig_expect(struct receiver_rig *r, const char *text);
 
 /* The same for a part of it; nothing is forgotten. */
 void receiver_rig_expect_in(struct receiver_rig *r, const char *text);
+
+/* True when the bytes of the last item contain it: for what profile_text does not show. */
+bool receiver_rig_has_bytes(const struct receiver_rig *r, const char *text);

@@ -121,7 +121,7 @@ static void test_ids_and_strings_may_change(void **state)
            "first");
     expect(f,
            &(struct pprof_wire){MUTEX, .samples = {{"b", {3, 9}, 0}, {"a", {1, 1}, 0}},
-                                .first_id = 900, .padded = true},
+                                .more_id = 900, .padded = true},
            "b 1 7; ");
 }
 
