@@ -80,15 +80,40 @@ void br_regex_release(struct br_regex *r)
     *r = (struct br_regex){0};
 }
 
-int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
-                   size_t len)
+void br_regex_limit(struct br_regex *r, uint32_t steps)
+{
+    (void)pcre2_set_match_limit(r->limits, steps);
+}
+
+static int match(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                 size_t start, uint32_t options)
 {
     PCRE2_SPTR subject = text ? text : (const void *)"";
-    int rc = pcre2_match(pattern, subject, len, 0, 0, r->match, r->limits);
+    int rc = pcre2_match(pattern, subject, len, start, options, r->match, r->limits);
     /* Machine code has a small stack of its own, the interpreter has the heap. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(pattern, subject, len, 0, PCRE2_NO_JIT, r->match, r->limits);
+        rc = pcre2_match(pattern, subject, len, start, options | PCRE2_NO_JIT, r->match, r->limits);
     if (rc >= 0)
         return 1;
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
+}
+
+int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+                   size_t len)
+{
+    return match(r, pattern, text, len, 0, 0);
+}
+
+int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                  size_t start, size_t *ret_from, size_t *ret_to)
+{
+    int rc = match(r, pattern, text, len, start, PCRE2_NOTEMPTY);
+    if (rc == 1) {
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+        /* \K in a lookahead can set the beginning behind the end. */
+        *ret_from = at[0] < at[1] ? at[0] : at[1];
+        *ret_to = at[1];
+        return at[1] > start ? 1 : 0;
+    }
+    return rc;
 }

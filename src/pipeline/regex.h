@@ -31,6 +31,14 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
 int br_regex_ready(struct br_regex *r);
 void br_regex_release(struct br_regex *r);
 
+/* How many steps a match may take before it counts as BR_EFULL, where a million are too many. */
+void br_regex_limit(struct br_regex *r, uint32_t steps);
+
+/* Where the pattern matches next in the text, at `start` (between two characters) or after, and is
+ * not empty: 1 with the range, 0, or as br_regex_match. */
+int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                  size_t start, size_t *ret_from, size_t *ret_to);
+
 /* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps) or BR_ENOMEM.
  */
 int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
