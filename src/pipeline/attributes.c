@@ -137,6 +137,14 @@ void br_attributes_put(struct br_attributes *m, const void *key, size_t key_len,
             .key = key, .key_len = key_len, .value = v, .attribute = true, .edited = true};
 }
 
+bool br_attributes_changed(const struct br_attributes *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        if (m->pieces[i].edited || m->pieces[i].deleted)
+            return true;
+    return false;
+}
+
 static size_t body_size(const struct br_attribute *p)
 {
     return br_len_size(KEY, p->key_len) + br_len_size(VALUE, p->value.len);

@@ -13,8 +13,8 @@
 struct br_attribute {
     const uint8_t *raw; /* as it came, in a message */
     size_t raw_len;
-    uint32_t entry; /* of the dictionary's attribute table; 0: of none */
-    uint32_t unit;  /* and its unit, a string of the dictionary */
+    /* In the dictionary: the entry in its attribute table (0: none), and two strings of it. */
+    uint32_t entry, key_string, unit;
     const uint8_t *key;
     size_t key_len;
     struct br_value value;
@@ -49,6 +49,9 @@ struct br_attribute *br_attributes_find(const struct br_attributes *m, const voi
 /* Changes an attribute, or appends one. */
 void br_attribute_set(struct br_attribute *p, struct br_value v);
 void br_attributes_put(struct br_attributes *m, const void *key, size_t key_len, struct br_value v);
+
+/* Whether anything was changed, added or deleted since it was read. */
+bool br_attributes_changed(const struct br_attributes *m);
 
 /* Bytes that the message takes now, and writing them. */
 size_t br_attributes_size(const struct br_attributes *m);

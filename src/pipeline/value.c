@@ -34,6 +34,113 @@ struct br_any br_any_read(struct br_value v)
     return any;
 }
 
+/* --- Comparing ------------------------------------------------------------------------------- */
+
+/* The next element of a list, or entry of a map, behind `p`; false at the end. */
+static bool next_element(const struct br_any *any, const uint8_t **p, struct br_value *ret)
+{
+    const uint8_t *end = any->data + any->len;
+    struct br_field f;
+    while (any->len && *p && *p < end) {
+        *p = br_field_next(*p, end, &f);
+        if (*p && f.number == 1 && f.wire == BR_WIRE_LEN) {
+            *ret = (struct br_value){f.data, (size_t)f.value};
+            return true;
+        }
+    }
+    return false;
+}
+
+static void read_entry(struct br_value entry, struct br_value *ret_key, struct br_value *ret_value)
+{
+    const uint8_t *p = entry.data, *end = p + entry.len;
+    struct br_field f;
+    *ret_key = *ret_value = (struct br_value){NULL, 0};
+    while (entry.len && p < end && (p = br_field_next(p, end, &f))) {
+        if (f.wire == BR_WIRE_LEN && f.number == 1)
+            *ret_key = (struct br_value){f.data, (size_t)f.value};
+        else if (f.wire == BR_WIRE_LEN && f.number == 2)
+            *ret_value = (struct br_value){f.data, (size_t)f.value};
+    }
+}
+
+static bool same_bytes(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    return a_len == b_len && (!a_len || memcmp(a, b, a_len) == 0);
+}
+
+static bool has_entry(const struct br_any *map, struct br_value key, struct br_value value)
+{
+    struct br_value entry, other_key, other;
+    for (const uint8_t *p = map->data; next_element(map, &p, &entry);) {
+        read_entry(entry, &other_key, &other);
+        if (same_bytes(key.data, key.len, other_key.data, other_key.len))
+            return br_value_equal(value, other);
+    }
+    return false;
+}
+
+static size_t n_elements(const struct br_any *any)
+{
+    struct br_value element;
+    size_t n = 0;
+    for (const uint8_t *p = any->data; next_element(any, &p, &element);)
+        n++;
+    return n;
+}
+
+/* Recursion is as deep as the flatter of the two. */
+static bool equal_maps(const struct br_any *a, const struct br_any *b)
+{
+    struct br_value entry, key, value;
+    if (n_elements(a) != n_elements(b))
+        return false;
+    for (const uint8_t *p = a->data; next_element(a, &p, &entry);) {
+        read_entry(entry, &key, &value);
+        if (!has_entry(b, key, value))
+            return false;
+    }
+    return true;
+}
+
+static bool equal_lists(const struct br_any *a, const struct br_any *b)
+{
+    struct br_value x, y;
+    const uint8_t *p = a->data, *q = b->data;
+    while (next_element(a, &p, &x))
+        if (!next_element(b, &q, &y) || !br_value_equal(x, y))
+            return false;
+    return !next_element(b, &q, &y);
+}
+
+bool br_value_equal(struct br_value a, struct br_value b)
+{
+    struct br_any x = br_any_read(a), y = br_any_read(b);
+    double d, e;
+    if (x.type != y.type)
+        return false;
+    switch (x.type) {
+    case BR_VALUE_EMPTY:
+        return true;
+    case BR_VALUE_STRING:
+    case BR_VALUE_BYTES:
+        return same_bytes(x.data, x.len, y.data, y.len);
+    case BR_VALUE_BOOL:
+        return (x.number != 0) == (y.number != 0);
+    case BR_VALUE_INT:
+        return x.number == y.number;
+    case BR_VALUE_DOUBLE:
+        memcpy(&d, &x.number, sizeof d);
+        memcpy(&e, &y.number, sizeof e);
+        return !(d < e) && !(d > e) && !isnan(d) && !isnan(e);
+    case BR_VALUE_LIST:
+        return equal_lists(&x, &y);
+    case BR_VALUE_MAP:
+        return equal_maps(&x, &y);
+    }
+    return false;
+}
+
 /* --- Writing --------------------------------------------------------------------------------- */
 
 static bool put_len(enum br_value_type field, const void *data, size_t len, struct br_arena *arena,

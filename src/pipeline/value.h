@@ -39,6 +39,10 @@ struct br_any {
 /* What a value is; of several the last counts. Malformed bytes are EMPTY. */
 struct br_any br_any_read(struct br_value v);
 
+/* True for values of the same type and content, of lists element by element, of maps in any order;
+ * a NaN equals nothing. */
+bool br_value_equal(struct br_value a, struct br_value b);
+
 /* A string value; its bytes live in the arena. False when there is no memory. */
 bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret);
 

@@ -29,30 +29,15 @@ static int shortest(double v, char digits[DIGITS_MAX + 1], int *ret_point)
     return n;
 }
 
-void br_value_text_double(struct br_str *out, double v)
+/* Positive and finite. */
+static void put_exponent(struct br_str *out, const char *digits, int n, int point)
 {
-    char digits[DIGITS_MAX + 1];
-    int point;
-    if (isnan(v)) {
-        br_str_puts(out, "NaN");
-        return;
-    }
-    br_str_puts(out, signbit(v) ? "-" : "");
-    v = fabs(v);
-    if (isinf(v)) {
-        br_str_puts(out, "Infinity");
-        return;
-    }
-    if (fpclassify(v) == FP_ZERO) {
-        br_str_putc(out, '0');
-        return;
-    }
-    int n = shortest(v, digits, &point);
-    if (v < 1e-6 || v >= 1e21) {
-        br_str_printf(out, "%c%s%.*s", digits[0], n > 1 ? "." : "", n - 1, digits + 1);
-        br_str_printf(out, "e%+d", point - 1);
-        return;
-    }
+    br_str_printf(out, "%c%s%.*s", digits[0], n > 1 ? "." : "", n - 1, digits + 1);
+    br_str_printf(out, "e%+d", point - 1);
+}
+
+static void put_plain(struct br_str *out, const char *digits, int n, int point)
+{
     int whole = point < 0 ? 0 : point < n ? point : n;
     br_str_printf(out, "%.*s", whole, digits);
     for (int i = n; i < point; i++)
@@ -64,6 +49,43 @@ void br_value_text_double(struct br_str *out, double v)
     for (int i = point; i < 0; i++)
         br_str_putc(out, '0');
     br_str_printf(out, "%.*s", n - whole, digits + whole);
+}
+
+static void put_double(struct br_str *out, double v, bool may_have_exponent)
+{
+    char digits[DIGITS_MAX + 1];
+    int point;
+    br_str_puts(out, signbit(v) ? "-" : "");
+    v = fabs(v);
+    if (fpclassify(v) == FP_ZERO) {
+        br_str_putc(out, '0');
+        return;
+    }
+    int n = shortest(v, digits, &point);
+    if (may_have_exponent && (v < 1e-6 || v >= 1e21))
+        put_exponent(out, digits, n, point);
+    else
+        put_plain(out, digits, n, point);
+}
+
+void br_value_text_double(struct br_str *out, double v)
+{
+    if (isnan(v))
+        br_str_puts(out, "NaN");
+    else if (isinf(v))
+        br_str_puts(out, signbit(v) ? "-Infinity" : "Infinity");
+    else
+        put_double(out, v, true);
+}
+
+void br_value_text_plain(struct br_str *out, double v)
+{
+    if (isnan(v))
+        br_str_puts(out, "NaN");
+    else if (isinf(v))
+        br_str_puts(out, signbit(v) ? "-Inf" : "+Inf");
+    else
+        put_double(out, v, false);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */
