@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/dictionary.h"
 
+#include "base/mem.h"
 #include "otlp/rewrite.h"
 #include "otlp/scan.h"
 
 enum { KEY = 1, VALUE = 2, UNIT = 3 };            /* KeyValueAndUnit */
 enum { NAME = 1, SYSTEM_NAME = 2, FILENAME = 3 }; /* Function */
 enum { MAPPING_FILENAME = 4 };                    /* Mapping */
-enum { STRING_TABLE = 5 };                        /* ProfilesDictionary */
 
 static const uint8_t nothing[1];
 
@@ -75,6 +75,10 @@ static int allocate(struct redact_dictionary *d, struct redact_walk *w)
     }
     w->kept = ok ? br_arena_calloc(w->arena, n_strings, sizeof *w->kept) : NULL;
     ok = w->kept != NULL;
+    for (size_t i = 0; i < BR_COUNT(w->values_at) && ok; i++) {
+        w->values_at[i] = br_arena_calloc(w->arena, n_strings, sizeof *w->values_at[i]);
+        ok = w->values_at[i] != NULL;
+    }
     if (ok && w->rules->removes) {
         w->removed = br_arena_calloc(w->arena, d->view.n[BR_TABLE_ATTRIBUTE], sizeof *w->removed);
         ok = w->removed != NULL;
@@ -92,6 +96,8 @@ int redact_dictionary_begin(struct redact_dictionary *d, struct redact_walk *w,
         return rc;
     w->view = &d->view;
     w->hides = false;
+    w->n_added = 0;
+    br_str_clear(&w->more);
     for (uint32_t i = 1; i < d->view.n[BR_TABLE_ATTRIBUTE] && !rc; i++)
         rc = redact_attribute(d, w, i);
     return rc;
@@ -221,17 +227,6 @@ static int hide_strings(struct redact_dictionary *d, struct redact_walk *w)
     return 0;
 }
 
-/* The index of a new string. */
-static uint32_t add_string(struct redact_dictionary *d, const struct br_entry *text)
-{
-    uint8_t head[2 * BR_VARINT_MAX];
-    uint8_t *p = br_put_varint(head, BR_TAG(STRING_TABLE, BR_WIRE_LEN));
-    p = br_put_varint(p, text->len);
-    br_str_add(&d->more, head, (size_t)(p - head));
-    br_str_add(&d->more, text->data, text->len);
-    return d->view.n[BR_TABLE_STRING] + d->n_added++;
-}
-
 /* Gives entry `i` a string of its own: the last value of a field counts. */
 static int point_elsewhere(struct redact_dictionary *d, struct redact_walk *w,
                            const struct use *use, uint32_t i, uint32_t index)
@@ -266,11 +261,11 @@ static int part_ways(struct redact_dictionary *d, struct redact_walk *w)
                 continue;
             uint32_t *place = &places[uses[u].kind][string];
             if (!*place)
-                *place = add_string(d, text);
+                *place = redact_add_string(w, text->data, text->len);
             rc = point_elsewhere(d, w, &uses[u], i, *place);
         }
     }
-    return rc ? rc : d->more.failed ? BR_ENOMEM : 0;
+    return rc ? rc : w->more.failed ? BR_ENOMEM : 0;
 }
 
 /* Mappings and locations lose the attributes that are not allowed. */
@@ -309,15 +304,9 @@ int redact_dictionary_end(struct redact_dictionary *d, struct redact_walk *w, st
     }
     if (rc)
         return rc;
-    const struct br_addition more = {(const uint8_t *)d->more.data, d->more.len};
+    const struct br_addition more = {(const uint8_t *)w->more.data, w->more.len};
     const struct br_entry *entries[BR_TABLES];
     for (size_t t = 0; t < BR_TABLES; t++)
         entries[t] = d->entries[t];
     return br_item_rewrite_dictionary(item, &d->view, entries, &more);
-}
-
-void redact_dictionary_release(struct redact_dictionary *d)
-{
-    br_str_release(&d->more);
-    *d = (struct redact_dictionary){0};
 }

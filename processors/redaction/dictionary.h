@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/str.h"
 #include "processors/redaction/messages.h"
 
 struct redact_dictionary {
@@ -14,8 +13,6 @@ struct redact_dictionary {
     struct br_entry *entries[BR_TABLES];          /* replacements */
     struct br_entry *function_texts, *path_texts; /* by string: what becomes of it as such */
     bool *function_asked, *path_asked;
-    struct br_str more; /* fields of the dictionary to add */
-    uint32_t n_added;   /* strings in it */
 };
 
 /* Before the profiles are walked: indexes the item, redacts the attribute table and prepares the
@@ -27,5 +24,3 @@ int redact_dictionary_begin(struct redact_dictionary *d, struct redact_walk *w,
  * refers to. */
 int redact_dictionary_end(struct redact_dictionary *d, struct redact_walk *w, struct br_item *item,
                           double *functions, double *paths);
-
-void redact_dictionary_release(struct redact_dictionary *d);

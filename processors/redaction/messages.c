@@ -64,6 +64,7 @@ enum {                                         /* AnyValue */
        BYTES,
        STRINDEX
 };
+enum { STRING_TABLE = 5 }; /* ProfilesDictionary */
 
 static bool masks(enum redact_key key)
 {
@@ -106,20 +107,52 @@ static int judge_number(struct redact_walk *w, const struct br_field *f, const u
     return judge_text(w, f, next, key, text.data, text.len);
 }
 
+uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len)
+{
+    uint8_t head[2 * BR_VARINT_MAX];
+    uint8_t *p = br_put_varint(head, BR_TAG(STRING_TABLE, BR_WIRE_LEN));
+    p = br_put_varint(p, len);
+    br_str_add(&w->more, head, (size_t)(p - head));
+    br_str_add(&w->more, text, len);
+    return w->view->n[BR_TABLE_STRING] + w->n_added++;
+}
+
+/* What becomes of string `i` as a value under such a key: asks once. */
+static int judge_string(struct redact_walk *w, enum redact_key key, uint32_t i, uint32_t *ret)
+{
+    uint32_t *known = &w->values_at[masks(key)][i];
+    if (*known == REDACT_UNKNOWN) {
+        struct br_entry text = br_dictionary_string(w->view, i);
+        int rc = judge(w, key, text.data, text.len);
+        if (rc < 0)
+            return rc;
+        *known = rc ? redact_add_string(w, w->rules->text, w->rules->text_len) : REDACT_STAYS;
+    }
+    *ret = *known;
+    return w->more.failed ? BR_ENOMEM : 0;
+}
+
+/* A reference to a string: it may be long and have many, so what is made of it is a string, too. */
 static int judge_string_index(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
                               enum redact_key key)
 {
-    if (!w->view)
+    uint8_t field[2 * BR_VARINT_MAX];
+    uint32_t becomes = REDACT_STAYS;
+    if (!w->view || f->value == 0 || f->value >= w->view->n[BR_TABLE_STRING])
         return 0;
-    uint32_t i = f->value < UINT32_MAX ? (uint32_t)f->value : UINT32_MAX;
-    struct br_entry text = br_dictionary_string(w->view, i);
-    int rc = judge(w, key, text.data, text.len);
-    if (rc == 0)
-        redact_keep(w, i);
-    if (rc != 1)
+    int rc = key == REDACT_KEY_PASS ? 0 : judge_string(w, key, (uint32_t)f->value, &becomes);
+    if (rc)
         return rc;
+    if (becomes == REDACT_STAYS) {
+        redact_keep(w, f->value);
+        return 0;
+    }
+    ++*w->values;
     w->hides = true;
-    return put_result(w, f, next);
+    uint8_t *p = br_put_varint(field, BR_TAG(STRINDEX, BR_WIRE_VARINT));
+    p = br_put_varint(p, becomes);
+    rc = br_splice_cut(&w->splice, f->at, next);
+    return rc ? rc : br_splice_insert(&w->splice, next, field, (size_t)(p - field));
 }
 
 static int attribute(struct redact_walk *w, const struct br_field *f, const uint8_t *next, bool top,

@@ -102,24 +102,23 @@ static int redact_profiles(struct state *s, struct br_item *item)
         rc = redact_parts(&s->walk, item);
     if (!rc)
         rc = redact_dictionary_end(&d, &s->walk, item, s->functions, s->paths);
-    redact_dictionary_release(&d);
     s->walk.view = NULL;
     s->walk.kept = s->walk.removed = NULL;
+    br_str_release(&s->walk.more);
     return rc;
 }
 
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
-    redact_rules_begin(&s->rules);
+    redact_rules_begin(&s->rules, item->size);
     int rc = item->signal == BR_TRACES ? redact_parts(&s->walk, item) : redact_profiles(s, item);
     br_splice_begin(&s->walk.splice, NULL, 0);
     br_arena_release(&s->arena);
     uint64_t held;
     if (s->rules.n_gave_up &&
         br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log,
-                "a pattern took too many steps over a text, which is masked as a whole");
+        br_warn(&node->log, "a pattern took too long over a text, which is masked as a whole");
     if (rc == BR_EFULL || rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "redaction: the result is too large");
     else if (rc)
@@ -133,6 +132,7 @@ static void destroy(struct br_node *node)
     struct state *s = node->state;
     redact_rules_release(&s->rules);
     br_splice_release(&s->walk.splice);
+    br_str_release(&s->walk.more);
     br_arena_release(&s->arena);
 }
 

@@ -8,9 +8,13 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define STEPS_MAX 100000 /* of one pattern over one text: a millisecond or so */
-#define GAVE_UP_MAX 16   /* times in one item; from then on texts are blocked unseen */
-#define TEXT_MAX BR_BUF_MAX
+#define STEPS_MAX 100000 /* of one pattern from one place on: a millisecond or so */
+#define TIME_NS                                                                                    \
+    100000000u /* of all patterns in one item; when it is over texts are blocked ...               \
+                */
+#define TIME_NS_PER_BYTE 100u /* ... unseen. Many times what matching takes */
+#define TEXT_MAX (32u << 20)  /* a result that would be longer is masked as a whole */
+#define TEXT_KEPT (1u << 20)
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
 
@@ -116,6 +120,7 @@ int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, 
                          struct br_err *err)
 {
     r->config = c;
+    r->regex.time = &r->time;
     r->memo.seed = seed;
     r->removes = !c->allow_all_keys;
     r->hash = redact_hash_find(c->hash_function);
@@ -156,9 +161,22 @@ void redact_rules_release(struct redact_rules *r)
 
 /* --- Keys ------------------------------------------------------------------------------------ */
 
-void redact_rules_begin(struct redact_rules *r)
+/* Memory that a large text took is given back. */
+static void forget_text(uint8_t **text, uint32_t *cap)
+{
+    if (*cap <= TEXT_KEPT)
+        return;
+    br_free(*text);
+    *text = NULL;
+    *cap = 0;
+}
+
+void redact_rules_begin(struct redact_rules *r, size_t size)
 {
     r->n_gave_up = 0;
+    forget_text(&r->text, &r->text_cap);
+    forget_text(&r->next, &r->next_cap);
+    br_regex_time_begin(&r->time, TIME_NS + (uint64_t)size * TIME_NS_PER_BYTE);
 }
 
 /* Counts what a match says: whether it gave up. */
@@ -176,8 +194,6 @@ static bool gave_up(struct redact_rules *r, int rc)
 static int any_matches(struct redact_rules *r, const struct redact_patterns *list, const void *text,
                        size_t len, bool doubt)
 {
-    if (list->n && r->n_gave_up >= GAVE_UP_MAX)
-        return doubt;
     for (uint32_t i = 0; i < list->n; i++) {
         int rc = br_regex_match(&r->regex, list->v[i], text, len);
         if (rc == BR_ENOMEM || rc == 1)
@@ -211,9 +227,8 @@ int redact_key(struct redact_rules *r, const void *key, size_t len)
     const struct redact_known *known = redact_memo_get(&r->memo, MEMO_KEY, key, len);
     if (known)
         return known->verdict;
-    unsigned before = r->n_gave_up;
     int rc = look_at_key(r, key, len);
-    if (rc > 0 && before < GAVE_UP_MAX)
+    if (rc > 0 && !r->time.spent)
         redact_memo_put(&r->memo, MEMO_KEY, key, len, (uint8_t)rc, NULL, 0);
     return rc;
 }
@@ -222,6 +237,8 @@ int redact_key(struct redact_rules *r, const void *key, size_t len)
 
 static int put(struct redact_rules *r, size_t *at, const void *data, size_t len)
 {
+    if (*at + len > TEXT_MAX)
+        return BR_EFULL;
     if (br_grow(&r->next, &r->next_cap, *at + len, 1, TEXT_MAX))
         return BR_ENOMEM;
     br_put_bytes(r->next + *at, data, len);
@@ -261,14 +278,15 @@ static int replace(struct redact_rules *r, const pcre2_code *pattern, const uint
     while ((rc = br_regex_find(&r->regex, pattern, text, len, done, &from, &to)) == 1) {
         from = from < done ? done : from;
         size_t n = redact_mask(r->hash, r->config->hmac_key.text, text + from, to - from, mask);
-        if (put(r, &at, text + done, from - done) || put(r, &at, mask, n))
-            return BR_ENOMEM;
+        rc = put(r, &at, text + done, from - done);
+        if (!rc)
+            rc = put(r, &at, mask, n);
+        if (rc)
+            return rc;
         done = to;
     }
-    if (rc < 0)
+    if (rc < 0 || done == 0)
         return rc;
-    if (done == 0)
-        return 0;
     rc = put(r, &at, text + done, len - done);
     if (!rc)
         swap(r, at);
@@ -294,8 +312,6 @@ static int look_at_text(struct redact_rules *r, enum redact_kind kind, const uin
     int rc = any_matches(r, &r->allowed, text, len, false);
     if (rc)
         return rc < 0 ? rc : 0;
-    if (r->n_gave_up >= GAVE_UP_MAX)
-        return mask_all(r, text, len);
     bool changed = false;
     rc = replace_all(r, &r->blocked[REDACT_VALUE], text, len, &changed);
     if (!rc && kind != REDACT_VALUE)
@@ -322,7 +338,6 @@ static int look_or_recall(struct redact_rules *r, uint8_t kind, const void *text
     const struct redact_known *known = redact_memo_get(&r->memo, kind, text, len);
     if (known)
         return recall(r, known);
-    unsigned before = r->n_gave_up;
     int rc;
     if (kind == MEMO_WHOLE) {
         rc = any_matches(r, &r->allowed, text, len, false);
@@ -330,7 +345,7 @@ static int look_or_recall(struct redact_rules *r, uint8_t kind, const void *text
     } else {
         rc = look_at_text(r, (enum redact_kind)kind, text, len);
     }
-    if (rc >= 0 && before < GAVE_UP_MAX)
+    if (rc >= 0 && !r->time.spent)
         redact_memo_put(&r->memo, kind, text, len, (uint8_t)rc, r->text, rc ? r->text_len : 0);
     return rc;
 }

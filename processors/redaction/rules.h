@@ -54,6 +54,7 @@ struct redact_patterns {
 struct redact_rules {
     const struct redact_config *config;
     struct br_regex regex;
+    struct br_regex_time time; /* of the item at hand */
     struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
     struct redact_patterns blocked[REDACT_KINDS];
     struct br_map *allowed_names, *ignored_names;
@@ -74,14 +75,14 @@ int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, 
                          struct br_err *err);
 void redact_rules_release(struct redact_rules *r);
 
-/* A new item: patterns may take too many steps so many times again. */
-void redact_rules_begin(struct redact_rules *r);
+/* A new item of so many bytes: its texts have so much time. */
+void redact_rules_begin(struct redact_rules *r, size_t size);
 
 /* What the rules say of a key (enum redact_key), or BR_ENOMEM. */
 int redact_key(struct redact_rules *r, const void *key, size_t len);
 
 /* What is blocked in a text is replaced: 1 with the result in r->text (until the next call), 0 when
- * nothing is, or BR_ENOMEM. A pattern that takes too many steps blocks all of the text. */
+ * nothing is, or BR_ENOMEM. Where a pattern takes too long all of the text is. */
 int redact_text(struct redact_rules *r, enum redact_kind kind, const void *text, size_t len);
 
 /* The whole text is replaced, unless it is allowed or empty. As redact_text. */
