@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/profile_limits/pieces.h"
 
+#include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/rewrite.h"
 #include "otlp/scan.h"
