@@ -282,21 +282,21 @@ static void distinct_once(void **state)
     struct wire dictionary = {0}, request = {0}, profile = {0}, scope = {0}, resource = {0};
     (void)dictionary;
     struct rig *r = rig_new(&br_attributes_processor, "actions: [{key: k, action: hash}]");
-    wire_bytes(&dictionary, 5, "", 0);
-    wire_bytes(&dictionary, 5, "k", 1);
-    wire_bytes(&dictionary, 6, "", 0);
+    wire_len(&dictionary, 5, "", 0);
+    wire_len(&dictionary, 5, "k", 1);
+    wire_len(&dictionary, 6, "", 0);
     for (int i = 0; i < KEYS; i++) {
         uint8_t entry[] = {8, 1, 18, 3, 10, 1, (uint8_t)('0' + i)};
-        wire_bytes(&dictionary, 6, entry, sizeof entry);
+        wire_len(&dictionary, 6, entry, sizeof entry);
     }
     for (int i = 0; i < N; i++) {
         uint8_t sample[] = {18, 1, (uint8_t)(1 + i % KEYS), 34, 1, 1};
-        wire_bytes(&profile, 2, sample, sizeof sample);
+        wire_len(&profile, 2, sample, sizeof sample);
     }
-    wire_bytes(&scope, 2, profile.data, profile.len);
-    wire_bytes(&resource, 2, scope.data, scope.len);
-    wire_bytes(&request, 1, resource.data, resource.len);
-    wire_bytes(&request, 2, dictionary.data, dictionary.len);
+    wire_len(&scope, 2, profile.data, profile.len);
+    wire_len(&resource, 2, scope.data, scope.len);
+    wire_len(&request, 1, resource.data, resource.len);
+    wire_len(&request, 2, dictionary.data, dictionary.len);
     struct br_item *item = br_item_new(&r->host, BR_PROFILES);
     struct br_buf *buf = br_buf_new(r->pool, request.len);
     memcpy(buf->data, request.data, request.len);
