@@ -28,8 +28,8 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
-/* Bytes that the item's size may be above what is written: extensions of a dictionary go on the wire
- * without the tag and the length of their parts. */
+/* Bytes that the item's size may be above what is written: extensions of a dictionary go on the
+ * wire without the tag and the length of their parts. */
 static size_t slack(const struct br_item *item)
 {
     size_t n = 0;
