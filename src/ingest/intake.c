@@ -106,8 +106,8 @@ int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *e
 {
     struct br_ingest *g = x->door->ingest;
     struct br_buf *plain = NULL;
-    if (x->encoding == BR_ENCODING_NONE || (*body)->len == 0 ||
-        (x->format == BR_INTAKE_GRPC && !x->request->grpc_compressed))
+    if (x->encoding == BR_ENCODING_NONE ||
+        (x->request->grpc && !x->request->grpc_compressed))
         return 0;
     int rc = br_decompress(g->codec, x->encoding, (*body)->data, (*body)->len, x->door->max_body,
                            g->node->host->pool, &plain, err);
@@ -165,15 +165,22 @@ static void on_gone(struct br_service *self, struct br_request *r)
 
 /* --- Its item --------------------------------------------------------------------------------- */
 
+/* The header that a key of the metadata is taken from. */
+static const char *source_of(const struct br_ingest *g, const char *key)
+{
+    return g->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? g->tenant_header : key;
+}
+
 /* Keeps what batches are separated by: name\0value\0 pairs, ended by an empty name. */
-static void keep_metadata(struct br_item *item, const struct br_node *node,
+static void keep_metadata(struct br_item *item, const struct br_ingest *g,
                           const struct br_request *r)
 {
+    const struct br_strings *keys = g->node->metadata_keys;
     struct br_str text = {.max = METADATA_MAX};
-    for (size_t i = 0; node->metadata_keys && i < node->metadata_keys->n; i++) {
-        const char *key = node->metadata_keys->v[i];
+    for (size_t i = 0; keys && i < keys->n; i++) {
+        const char *key = keys->v[i], *source = source_of(g, key);
         for (size_t k = 0; k < r->n_headers; k++) {
-            if (strcasecmp(r->headers[k].name, key) != 0)
+            if (strcasecmp(r->headers[k].name, source) != 0)
                 continue;
             br_str_add(&text, key, strlen(key) + 1);
             br_str_add(&text, r->headers[k].value, strlen(r->headers[k].value) + 1);
@@ -202,13 +209,13 @@ static void on_done(struct br_item *item, void *arg)
 
 void br_intake_send(struct br_intake *x, struct br_item *item)
 {
-    struct br_node *node = x->door->ingest->node;
-    keep_metadata(item, node, x->request);
+    struct br_ingest *g = x->door->ingest;
+    keep_metadata(item, g, x->request);
     br_item_received(item);
     item->done = on_done;
     item->done_arg = x;
     x->item = item;
-    br_node_forward(node, item);
+    br_node_forward(g->node, item);
 }
 
 /* --- The node --------------------------------------------------------------------------------- */

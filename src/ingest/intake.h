@@ -13,8 +13,11 @@
 #include "ingest/http.h"
 #include "pipeline/component.h"
 
+#define BR_TENANT_KEY "x-scope-orgid" /* Pyroscope's, Tempo's and Mimir's name for it */
+
 struct br_ingest {
     struct br_node *node;
+    const char *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_codec *codec;
     struct br_list intakes, doors;
     unsigned n_stopping;

@@ -1,37 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Both signals are trees of which field 2 is always the child (split.c says more). A walk goes down
- * the tree and keeps a frame for each message that it is in. Nothing is copied until something
- * changes: then the frames are opened in the output, outermost first, and what lies between the
- * changes is copied in runs. A frame that nothing changed in is part of a run itself.
+ * the tree, and a splice copies what stays.
  */
 #include "otlp/rewrite.h"
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "otlp/scan.h"
+#include "otlp/splice.h"
 #include "pipeline/host.h"
 
 enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 #define CHILD 2
 #define OWN_SCOPE 1
-
-struct frame {
-    const uint8_t *at, *data, *end; /* tag, body, and behind it */
-    uint32_t field;
-    uint32_t out_at;   /* where it begins in the output */
-    uint32_t reserved; /* bytes for its length there */
-    bool open;         /* in the output */
-};
-
-/* One part's new bytes. */
-struct writer {
-    struct br_pool *pool;
-    struct br_buf *out;    /* NULL: nothing changed so far */
-    const uint8_t *copied; /* the source is in the output up to here */
-    struct frame frames[DEPTH_MAX];
-    unsigned depth;
-};
 
 /* What a part will be when all went well. */
 struct fresh {
@@ -41,7 +23,7 @@ struct fresh {
 };
 
 struct rewrite {
-    struct writer w;
+    struct br_splice s;
     unsigned n_levels; /* of messages with children */
     unsigned levels;
     br_visit_fn *visit;
@@ -54,129 +36,15 @@ struct rewrite {
     struct br_buf *scratch; /* where it is put together when it is not in one piece */
 };
 
-/* --- Writing -------------------------------------------------------------------------------- */
-
-static int put(struct writer *w, const void *data, size_t len)
+/* Takes everything but the children out of the innermost message and puts `data` behind them. */
+static int replace_heads(struct br_splice *s, const void *data, size_t len)
 {
-    return br_buf_append(&w->out, data, len, BR_BUF_MAX);
-}
-
-static int copy_to(struct writer *w, const uint8_t *p)
-{
-    int rc = put(w, w->copied, (size_t)(p - w->copied));
-    if (!rc)
-        w->copied = p;
-    return rc;
-}
-
-static int put_head(struct writer *w, uint32_t field, size_t len)
-{
-    uint8_t head[2 * BR_VARINT_MAX];
-    uint8_t *p = br_put_varint(head, BR_TAG(field, BR_WIRE_LEN));
-    p = br_put_varint(p, len);
-    return put(w, head, (size_t)(p - head));
-}
-
-static int open_frame(struct writer *w, struct frame *f)
-{
-    int rc = copy_to(w, f->at);
+    const struct br_frame *frame = &s->frames[s->depth - 1];
+    int rc = br_splice_insert(s, frame->end, NULL, 0);
     if (rc)
         return rc;
-    size_t len = (size_t)(f->end - f->data);
-    f->out_at = w->out->len;
-    f->reserved = (uint32_t)br_varint_size(len);
-    rc = put_head(w, f->field, len);
-    w->copied = f->data;
-    f->open = !rc;
-    return rc;
-}
-
-/* Begins the output, if that has not been done, and opens every frame that the walk is in. */
-static int open_frames(struct writer *w)
-{
-    const struct frame *part = &w->frames[0];
-    size_t len = (size_t)(part->end - part->at);
-    if (!w->out) {
-        w->out = br_buf_new(w->pool, len + len / 8);
-        w->copied = part->at;
-    }
-    int rc = w->out ? 0 : BR_ENOMEM;
-    for (unsigned i = 0; i < w->depth && !rc; i++) {
-        if (!w->frames[i].open)
-            rc = open_frame(w, &w->frames[i]);
-    }
-    return rc;
-}
-
-static void enter(struct writer *w, const struct br_field *f, const uint8_t *end)
-{
-    w->frames[w->depth++] =
-        (struct frame){.at = f->at, .data = f->data, .end = end, .field = f->number};
-}
-
-/* Leaves the innermost frame; its length is known by now. */
-static int leave(struct writer *w)
-{
-    struct frame *f = &w->frames[--w->depth];
-    if (!f->open)
-        return 0;
-    int rc = copy_to(w, f->end);
-    if (rc)
-        return rc;
-    uint32_t body = f->out_at + 1 + f->reserved;
-    size_t len = w->out->len - body, size = br_varint_size(len);
-    if (size > f->reserved && (rc = put(w, "0123456789", size - f->reserved)))
-        return rc;
-    uint8_t *p = w->out->data + f->out_at + 1;
-    if (size != f->reserved)
-        memmove(p + size, p + f->reserved, len);
-    br_put_varint(p, len);
-    w->out->len = (uint32_t)(f->out_at + 1 + size + len);
-    return 0;
-}
-
-/* Leaves out what lies from `at` to `next`. */
-static int cut(struct writer *w, const uint8_t *at, const uint8_t *next)
-{
-    int rc = open_frames(w);
-    if (!rc)
-        rc = copy_to(w, at);
-    w->copied = next;
-    return rc;
-}
-
-static int replace(struct writer *w, const struct br_field *f, const uint8_t *next,
-                   const void *data, size_t len)
-{
-    int rc = cut(w, f->at, next);
-    if (!rc)
-        rc = put_head(w, f->number, len);
-    return rc ? rc : put(w, data, len);
-}
-
-/* Leaves the innermost frame, and leaves it out. */
-static int leave_out(struct writer *w)
-{
-    const struct frame *f = &w->frames[--w->depth];
-    if (f->open)
-        w->out->len = f->out_at;
-    else if (w->depth)
-        return cut(w, f->at, f->end);
-    w->copied = f->end;
-    return 0;
-}
-
-/* Takes everything but the children out of the innermost frame and puts `data` behind them. */
-static int replace_heads(struct writer *w, const void *data, size_t len)
-{
-    int rc = open_frames(w);
-    const struct frame *frame = &w->frames[w->depth - 1];
-    if (!rc)
-        rc = copy_to(w, frame->end);
-    if (rc)
-        return rc;
-    uint8_t *to = w->out->data + frame->out_at + 1 + frame->reserved;
-    const uint8_t *p = to, *end = w->out->data + w->out->len;
+    uint8_t *to = s->out->data + frame->out_at + 1 + frame->reserved;
+    const uint8_t *p = to, *end = s->out->data + s->out->len;
     while (p < end) {
         struct br_field f;
         p = br_scan(p, end, &f);
@@ -185,23 +53,8 @@ static int replace_heads(struct writer *w, const void *data, size_t len)
         memmove(to, f.at, (size_t)(p - f.at));
         to += p - f.at;
     }
-    w->out->len = (uint32_t)(to - w->out->data);
-    return put(w, data, len);
-}
-
-/* Gives memory back when little is left of a part, which may be held for long. */
-static struct br_buf *writer_take(struct writer *w)
-{
-    struct br_buf *buf = w->out, *small = NULL;
-    w->out = NULL;
-    if (buf && buf->len < buf->cap / 2)
-        small = br_buf_new(w->pool, buf->len);
-    if (!small)
-        return buf;
-    br_put_bytes(small->data, buf->data, buf->len);
-    small->len = buf->len;
-    br_buf_unref(buf);
-    return small;
+    s->out->len = (uint32_t)(to - s->out->data);
+    return br_splice_insert(s, frame->end, data, len);
 }
 
 /* --- Visiting ------------------------------------------------------------------------------- */
@@ -225,7 +78,7 @@ static int visit_scope(struct rewrite *r, const struct br_field *f, const uint8_
 {
     int verdict = ask(r, BR_LEVEL_SCOPE, f->data, f->value);
     if (verdict == BR_REPLACE)
-        return replace(&r->w, f, next, r->v.out.data, r->v.out.len);
+        return br_splice_replace(&r->s, f->number, f->at, next, r->v.out.data, r->v.out.len);
     return verdict == BR_DROP ? BR_EINVAL : verdict;
 }
 
@@ -234,12 +87,12 @@ static int visit_item(struct rewrite *r, const struct br_field *f, const uint8_t
 {
     int verdict = ask(r, BR_LEVEL_ITEM, f->data, f->value);
     if (verdict == BR_REPLACE)
-        return replace(&r->w, f, next, r->v.out.data, r->v.out.len);
+        return br_splice_replace(&r->s, f->number, f->at, next, r->v.out.data, r->v.out.len);
     if (verdict != BR_DROP)
         return verdict;
     *ret_gone = true;
     r->fresh->n_dropped++;
-    return cut(&r->w, f->at, next);
+    return br_splice_cut(&r->s, f->at, next);
 }
 
 /* Notes a field of a profile other than a sample. */
@@ -253,7 +106,7 @@ static int note_head(struct rewrite *r, const uint8_t *at, const uint8_t *next)
         r->head_len += len;
         return 0;
     }
-    if (!r->scratch && !(r->scratch = br_buf_new(r->w.pool, r->head_len + len)))
+    if (!r->scratch && !(r->scratch = br_buf_new(r->s.pool, r->head_len + len)))
         return BR_ENOMEM;
     if (!together)
         r->scratch->len = 0;
@@ -269,7 +122,7 @@ static int visit_profile(struct rewrite *r, uint32_t n_samples, bool *ret_gone)
 {
     int verdict = ask(r, BR_LEVEL_PROFILE, r->head, r->head_len);
     if (verdict == BR_REPLACE)
-        return replace_heads(&r->w, r->v.out.data, r->v.out.len);
+        return replace_heads(&r->s, r->v.out.data, r->v.out.len);
     if (verdict != BR_DROP)
         return verdict;
     *ret_gone = true;
@@ -306,8 +159,7 @@ static int walk(struct rewrite *r, unsigned level, const struct br_field *messag
                 const uint8_t *end, bool *ret_gone)
 {
     uint32_t n = 0, n_gone = 0;
-    int rc = 0;
-    enter(&r->w, message, end);
+    int rc = br_splice_enter(&r->s, message, end);
     if (level == PROFILE) {
         r->head = NULL;
         r->head_len = 0;
@@ -335,7 +187,7 @@ static int walk(struct rewrite *r, unsigned level, const struct br_field *messag
     }
     if (rc)
         return rc;
-    return *ret_gone ? leave_out(&r->w) : leave(&r->w);
+    return *ret_gone ? br_splice_leave_out(&r->s) : br_splice_leave(&r->s);
 }
 
 static int walk_part(struct rewrite *r, const struct br_part *part)
@@ -344,12 +196,12 @@ static int walk_part(struct rewrite *r, const struct br_part *part)
     const uint8_t *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &f) != end || f.wire != BR_WIRE_LEN)
         return BR_EINVAL;
-    r->w.depth = 0;
+    br_splice_begin(&r->s, part->raw, part->raw_len);
     int rc = walk(r, RESOURCE, &f, end, &r->fresh->gone);
     if (!rc && r->fresh->n_dropped > part->n_items)
         rc = BR_EINVAL;
     if (!rc && !r->fresh->gone)
-        r->fresh->buf = writer_take(&r->w);
+        rc = br_splice_take(&r->s, &r->fresh->buf);
     return rc;
 }
 
@@ -387,19 +239,19 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
     struct fresh *fresh = br_calloc(item->n_parts, sizeof *fresh);
     if (!fresh)
         return BR_ENOMEM;
-    struct rewrite r = {.w.pool = item->host->pool,
-                        .n_levels = item->signal == BR_TRACES ? PROFILE : DEPTH_MAX,
+    struct rewrite r = {.n_levels = item->signal == BR_TRACES ? PROFILE : DEPTH_MAX,
                         .levels = levels,
                         .visit = visit,
                         .arg = arg};
     int rc = 0;
+    br_splice_init(&r.s, item->host->pool);
     for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
         r.fresh = &fresh[i];
         r.v.part = i;
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = walk_part(&r, &item->parts[i]);
-        r.w.out = br_buf_unref(r.w.out);
     }
+    br_splice_release(&r.s);
     br_buf_unref(r.scratch);
     if (rc)
         discard(fresh, item->n_parts);
@@ -417,15 +269,15 @@ struct entries {
     uint32_t n[BR_TABLES]; /* met so far */
 };
 
-static int rewrite_dictionary_part(struct writer *w, struct entries *e, const struct br_part *part)
+static int rewrite_dictionary_part(struct br_splice *s, struct entries *e,
+                                   const struct br_part *part, struct br_buf **ret)
 {
     struct br_field f;
     const uint8_t *p, *end = part->raw + part->raw_len;
     if (br_field_next(part->raw, end, &f) != end || f.wire != BR_WIRE_LEN)
         return 0; /* no walk has accepted it: it has no entries, as the view says */
-    w->depth = 0;
-    enter(w, &f, end);
-    int rc = 0;
+    br_splice_begin(s, part->raw, part->raw_len);
+    int rc = br_splice_enter(s, &f, end);
     for (p = f.data; p && p < end && !rc;) {
         p = br_scan(p, end, &f);
         if (!p || f.number > BR_TABLES || f.wire != BR_WIRE_LEN)
@@ -433,9 +285,11 @@ static int rewrite_dictionary_part(struct writer *w, struct entries *e, const st
         const struct br_entry *table = e->tables[f.number - 1];
         uint32_t i = e->n[f.number - 1]++;
         if (table && i < e->view->n[f.number - 1] && table[i].data)
-            rc = replace(w, &f, p, table[i].data, table[i].len);
+            rc = br_splice_replace(s, f.number, f.at, p, table[i].data, table[i].len);
     }
-    return rc ? rc : leave(w);
+    if (!rc)
+        rc = br_splice_leave(s);
+    return rc ? rc : br_splice_take(s, ret);
 }
 
 /* Further entries are a part of their own: nothing has to be copied for them. */
@@ -465,17 +319,16 @@ int br_item_rewrite_dictionary(struct br_item *item, const struct br_dictionary_
     struct fresh *fresh = br_calloc(item->n_parts, sizeof *fresh);
     if (!fresh)
         return BR_ENOMEM;
-    struct writer w = {.pool = item->host->pool};
+    struct br_splice s;
     struct entries e = {.view = view, .tables = entries};
     uint32_t n = item->n_parts;
     int rc = 0;
+    br_splice_init(&s, item->host->pool);
     for (uint32_t i = 0; i < n && !rc; i++) {
         if (item->parts[i].kind == BR_PART_DICTIONARY)
-            rc = rewrite_dictionary_part(&w, &e, &item->parts[i]);
-        if (!rc)
-            fresh[i].buf = writer_take(&w);
-        w.out = br_buf_unref(w.out);
+            rc = rewrite_dictionary_part(&s, &e, &item->parts[i], &fresh[i].buf);
     }
+    br_splice_release(&s);
     if (!rc && more && more->len)
         rc = add_extension(item, more);
     if (rc)

@@ -10,6 +10,12 @@
 
 static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_PPROF] = br_pprof_read,
+    [BR_FORMAT_JFR] = br_jfr_read,
+    [BR_FORMAT_FOLDED] = br_folded_read,
+    [BR_FORMAT_LINES] = br_lines_read,
+    [BR_FORMAT_TRIE] = br_trie_read,
+    [BR_FORMAT_TREE] = br_tree_read,
+    [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
 };
 
 int br_profile_read(struct br_build *b, enum br_profile_format format,

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "otlp/json_number.h"
 #include "otlp/json_tree.h"
@@ -33,6 +34,7 @@ struct profile {
     bool evented;
     enum unit unit;
     double start;
+    uint64_t name_hash;
     bool done;
 };
 
@@ -42,6 +44,7 @@ struct reader {
     struct br_build *build;
     struct br_arena *scratch;
     struct br_err *err;
+    uint8_t secret[16];
     struct profile *profiles;
     uint32_t n_profiles, cap_profiles;
     uint32_t *frames; /* locations */
@@ -279,6 +282,8 @@ static int note_profile(struct reader *r, const struct br_json_node *node)
     const struct br_json_node *unit = typed(member(r, node, "unit"), BR_JSON_STRING);
     struct profile p = {.name = typed(member(r, node, "name"), BR_JSON_STRING), .unit = N_UNITS};
     (void)number(r, member(r, node, "startValue"), &p.start);
+    if (p.name)
+        p.name_hash = br_siphash(r->secret, r->tree.text + p.name->at, p.name->len);
     for (unsigned u = 0; unit && u < N_UNITS; u++)
         if (br_json_string_is(&r->tree, unit, units[u].name))
             p.unit = (enum unit)u;
@@ -295,24 +300,16 @@ static int note_profile(struct reader *r, const struct br_json_node *node)
     return 0;
 }
 
-static bool same_name(const struct reader *r, const struct br_json_node *a,
-                      const struct br_json_node *b)
+static bool same(const struct profile *a, const struct profile *b)
 {
-    size_t len = a ? a->len : 0;
-    return len == (b ? b->len : 0) &&
-           (len == 0 || memcmp(r->tree.text + a->at, r->tree.text + b->at, len) == 0);
-}
-
-static bool same(const struct reader *r, const struct profile *a, const struct profile *b)
-{
-    return a->evented == b->evented && a->unit == b->unit && !(a->start < b->start) &&
-           !(a->start > b->start) && same_name(r, a->name, b->name);
+    return a->evented == b->evented && a->unit == b->unit && a->name_hash == b->name_hash &&
+           !(a->start < b->start) && !(a->start > b->start);
 }
 
 static bool all_same(const struct reader *r)
 {
     for (uint32_t i = 1; i < r->n_profiles; i++)
-        if (!same(r, &r->profiles[0], &r->profiles[i]))
+        if (!same(&r->profiles[0], &r->profiles[i]))
             return false;
     return true;
 }
@@ -338,7 +335,41 @@ static void choose_type(struct reader *r, enum unit unit, bool several)
         t->unit = "nanoseconds";
 }
 
-/* The resource with the profile's name as a label. */
+static bool is_label(const struct br_field *attribute, const char *key)
+{
+    struct br_field f;
+    const uint8_t *p = attribute->data, *end = p + attribute->value;
+    while (p && p < end) {
+        p = br_field_next(p, end, &f);
+        if (p && f.number == 1 && f.wire == BR_WIRE_LEN)
+            return f.value == strlen(key) && memcmp(f.data, key, f.value) == 0;
+    }
+    return false;
+}
+
+/* The attributes but those of this key. */
+static int without(struct reader *r, const struct br_addition *from, const char *key,
+                   struct br_addition *ret)
+{
+    uint8_t *out = br_arena_alloc(r->scratch, from->len);
+    const uint8_t *p = from->data, *end = from->len ? p + from->len : p;
+    if (!out)
+        return no_memory(r);
+    *ret = (struct br_addition){out, 0};
+    while (p < end) {
+        struct br_field f;
+        const uint8_t *next = br_field_next(p, end, &f);
+        if (!next)
+            return br_err_set(r->err, BR_EINVAL, "labels that are not encoded as attributes");
+        if (f.wire != BR_WIRE_LEN || !is_label(&f, key))
+            out = br_put_bytes(out, p, (size_t)(next - p));
+        p = next;
+    }
+    ret->len = (size_t)(out - ret->data);
+    return 0;
+}
+
+/* The resource with the profile's name as a label, instead of one that is there. */
 static int name_resource(struct reader *r, const struct profile *p, struct br_addition *ret)
 {
     static const char label[] = "profile_name";
@@ -347,10 +378,11 @@ static int name_resource(struct reader *r, const struct profile *p, struct br_ad
     const char *name = string(r, p->name, &len);
     if (!name)
         return no_memory(r);
-    *ret = from ? *from : (struct br_addition){0};
-    if (len > 0 && br_add_string(r->scratch, ret, 1, label, name, len) != 0)
-        return no_memory(r);
-    return 0;
+    *ret = (struct br_addition){0};
+    int rc = from ? without(r, from, label, ret) : 0;
+    if (rc == 0 && len > 0 && br_add_string(r->scratch, ret, 1, label, name, len) != 0)
+        rc = no_memory(r);
+    return rc;
 }
 
 /* Reads a profile and those that are the same. */
@@ -362,7 +394,7 @@ static int read_group(struct reader *r, uint32_t first, bool several)
     choose_type(r, r->profiles[first].unit, several);
     for (uint32_t i = first; rc == 0 && i < r->n_profiles; i++) {
         struct profile *p = &r->profiles[i];
-        if (p->done || (i > first && !same(r, &r->profiles[first], p)))
+        if (p->done || (i > first && !same(&r->profiles[first], p)))
             continue;
         p->done = true;
         rc = p->evented ? read_evented(r, p) : read_sampled(r, p);
@@ -402,6 +434,7 @@ int br_speedscope_read(struct br_build *b, const struct br_profile_source *s,
     int rc = br_json_parse(&r.tree, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX, err);
     if (rc != 0)
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
+    br_random_bytes(r.secret, sizeof r.secret);
     rc = read_file(&r);
     br_json_tree_release(&r.tree);
     br_free(r.profiles);
