@@ -280,7 +280,6 @@ static void distinct_once(void **state)
     (void)state;
     enum { N = 3000, KEYS = 50 };
     struct wire dictionary = {0}, request = {0}, profile = {0}, scope = {0}, resource = {0};
-    (void)dictionary;
     struct rig *r = rig_new(&br_attributes_processor, "actions: [{key: k, action: hash}]");
     wire_len(&dictionary, 5, "", 0);
     wire_len(&dictionary, 5, "k", 1);
@@ -328,22 +327,69 @@ static void configs(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{}", "\"actions\" is missing"},
-        {"actions: [{key: a, action: insert}]", "x::actions[0]: insert needs one of value"},
+        {"{}", "test.yaml:1:1: x: \"actions\" is missing: a list of actions, such as [{key: "
+               "service.name, value: shop, action: upsert}]\n"},
+        {"actions: [{key: a, action: insert}]",
+         "test.yaml:1:11: x::actions[0]: insert needs one of value, from_attribute, from_context, "
+         "default_value\n"},
         {"actions: [{key: a, action: delete}, {key: b, action: extract, pattern: '('}]",
-         "x::actions[1]::pattern: is no regular expression"},
+         "test.yaml:1:72: x::actions[1]::pattern: is no regular expression: missing closing "
+         "parenthesis, at character 2\n"},
         {"{actions: [{key: a, action: delete}], include: {match_type: strict}}",
-         "x::include: has no criterion"},
+         "test.yaml:1:48: x::include: has no criterion, such as services, attributes or "
+         "resources\n"},
         {"{actions: [{key: a, action: delete}], exclude: {match_type: regexp, services: ['[']}}",
-         "x::exclude::services[0]: is no regular expression"},
-        {"{actions: [{key: a, action: delete}], apply_to: spans}", "apply_to"},
+         "test.yaml:1:80: x::exclude::services[0]: is no regular expression: missing terminating ] "
+         "for character class, at character 2\n"},
+        {"{actions: [{key: a, action: delete}], apply_to: spans}",
+         "test.yaml:1:49: x::apply_to: must be one of both, samples, profiles, got \"spans\"\n"},
         {"{actions: [{key: a, action: delete}], include: {match_type: strict, log_bodies: [a]}}",
-         "log_bodies"},
+         "test.yaml:1:69: x::include: unknown key \"log_bodies\"; known here: match_type, regexp, "
+         "services, span_names, span_kinds, sample_types, functions, attributes, resources, "
+         "libraries\n"},
         {"{actions: [{key: a, action: delete}], include: {match_type: strict, services: [a]}}", ""},
+        {"{actions: [{key: a, action: drop}]}",
+         "test.yaml:1:29: x::actions[0]::action: must be one of insert, update, upsert, delete, "
+         "hash, extract, convert, got \"drop\"\n"},
+        {"{actions: [{action: insert, value: 1}]}",
+         "test.yaml:1:12: x::actions[0]: insert needs a key\n"},
+        {"{actions: [{action: hash}]}",
+         "test.yaml:1:12: x::actions[0]: hash needs a key or a pattern\n"},
+        {"{actions: [{key: a, action: upsert, value: 1, from_attribute: b}]}",
+         "test.yaml:1:12: x::actions[0]: only one of value, from_attribute, from_context may be "
+         "set\n"},
+        {"{actions: [{key: a, action: update, value: 1, pattern: b}]}",
+         "test.yaml:1:56: x::actions[0]::pattern: does not belong to update; remove it\n"},
+        {"{actions: [{key: a, action: insert, from_context: auth.subject}]}",
+         "test.yaml:1:51: x::actions[0]::from_context: auth.subject is not supported, only "
+         "metadata.NAME is\n"},
+        {"{actions: [{key: a, action: delete, value: 1}]}",
+         "test.yaml:1:44: x::actions[0]::value: does not belong to delete; remove it\n"},
+        {"{actions: [{key: a, action: extract}]}",
+         "test.yaml:1:12: x::actions[0]: extract needs a pattern\n"},
+        {"{actions: [{key: a, action: extract, pattern: '(.*)'}]}",
+         "test.yaml:1:47: x::actions[0]::pattern: has no named group, such as (?P<name>...)\n"},
+        {"{actions: [{key: a, action: extract, pattern: a}]}",
+         "test.yaml:1:47: x::actions[0]::pattern: has no named group, such as (?P<name>...)\n"},
+        {"{actions: [{key: a, action: convert}]}",
+         "test.yaml:1:12: x::actions[0]: convert needs a converted_type: string, int or double\n"},
+        {"{actions: [{key: a, action: convert, converted_type: bool}]}",
+         "test.yaml:1:54: x::actions[0]::converted_type: must be string, int or double, got "
+         "\"bool\"\n"},
+        {"{actions: [{key: a, action: insert}, {key: b, action: hash}, {key: c, action: convert}]}",
+         "test.yaml:1:12: x::actions[0]: insert needs one of value, from_attribute, from_context, "
+         "default_value\n"
+         "test.yaml:1:62: x::actions[2]: convert needs a converted_type: string, int or double\n"},
+        {"{actions: [{key: a, action: delete}], include: {services: [a]}}",
+         "test.yaml:1:48: x::include: \"match_type\" is missing and has no default\n"},
+        {"{actions: [{key: a, action: delete}], include: {match_type: strict, span_kinds: "
+         "[SERVER]}}",
+         "test.yaml:1:82: x::include::span_kinds[0]: must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, "
+         "SPAN_KIND_CLIENT, SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = rig_errors(&br_attributes_processor, cases[i][0]);
-        printf("@@%s@@%s@@\n", cases[i][0], got);
+        assert_string_equal(got, cases[i][1]);
     }
 }
 

@@ -16,59 +16,33 @@
 
 extern const struct br_component br_filter_processor;
 
-#define V(k, type, v) "{\"key\":\"" k "\",\"value\":{\"" type "\":" v "}}"
-#define S(k, v) V(k, "stringValue", "\"" v "\"")
-#define I(k, v) V(k, "intValue", "\"" v "\"")
-#define D(k, v) V(k, "doubleValue", v)
-#define B(k, v) V(k, "boolValue", v)
-#define L(k, v) V(k, "arrayValue", "{\"values\":[" v "]}")
-#define M(k, v) V(k, "kvlistValue", "{\"values\":[" v "]}")
+/* JSON with ' in place of ", which main puts right. Spans 1 to 4 of service shop, 5 of one without
+ * a name, 6 of a service that is a number. */
+static char spans[] =
+    "{'resourceSpans':["
+    "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'shop'}},"
+    "{'key':'host.name','value':{'stringValue':'h1'}}]},'scopeSpans':["
+    "{'scope':{'name':'lib','version':'1.0'},'spans':["
+    "{'name':'span1','kind':2,'attributes':[{'key':'db','value':{'stringValue':'redis'}},"
+    "{'key':'n','value':{'intValue':'42'}}]},"
+    "{'name':'span2','kind':3,'attributes':[{'key':'db','value':{'stringValue':'mysql'}},"
+    "{'key':'d','value':{'doubleValue':0.5}}]}]},"
+    "{'spans':["
+    "{'name':'span3','kind':1,'attributes':[{'key':'b','value':{'boolValue':true}},"
+    "{'key':'d','value':{'doubleValue':1e21}},{'key':'tiny','value':{'doubleValue':1e-7}}]},"
+    "{'name':'span4','kind':0,'attributes':[{'key':'l','value':{'arrayValue':{'values':["
+    "{'intValue':'1'},{'stringValue':'x'}]}}},{'key':'m','value':{'kvlistValue':{'values':["
+    "{'key':'k','value':{'intValue':'1'}},{'key':'j','value':{'stringValue':'v'}}]}}}]}]}]},"
+    "{'scopeSpans':[{'scope':{'name':'lib'},'spans':[{'name':'span5','kind':4}]}]},"
+    "{'resource':{'attributes':[{'key':'service.name','value':{'intValue':'7'}}]},"
+    "'scopeSpans':[{'spans':[{'name':'span6','kind':5,'attributes':["
+    "{'key':'db','value':{'stringValue':''}}]}]}]}]}";
 
-#define SPAN(name, kind, attributes)                                                               \
-    "{\"name\":\"" name "\",\"kind\":" kind ",\"attributes\":[" attributes "]}"
-
-/* Spans 1 to 4 of service shop, 5 of one without a name, 6 of a service that is a number. */
-static const char spans[] =
-    "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" S("service.name", "shop") "," S(
-        "host.name",
-        "h1") "]},\"scopeSpans\":[{\"scope\":{\"name\":\"lib\",\"version\":\"1.0\"},"
-              "\"spans\":[" SPAN("span1", "2", S("db", "redis") "," I("n", "42")) "," SPAN(
-                  "span2", "3",
-                  S("db", "mysql") "," D(
-                      "d",
-                      "0.5")) "]},"
-                              "{\"spans\":[" SPAN(
-                                  "span3", "1",
-                                  B("b", "true") "," D("d", "1e21") "," D(
-                                      "tiny",
-                                      "1e-7")) "," SPAN("span4", "0",
-                                                        L("l", "{\"intValue\":\"1\"},{"
-                                                               "\"stringValue\":\"x\"}") "," M(
-                                                            "m",
-                                                            I("k", "1") "," S(
-                                                                "j",
-                                                                "v"))) "]}]},{\"scopeSpans\":[{"
-                                                                       "\"scope\":{\"name\":"
-                                                                       "\"lib\"},\"spans\":[" SPAN(
-                                                                           "span5", "4",
-                                                                           "") "]}]},{"
-                                                                               "\"resource\":{"
-                                                                               "\"attributes\":"
-                                                                               "[" I(
-                                                                                   "service."
-                                                                                   "name",
-                                                                                   "7") "]},"
-                                                                                        "\"sco"
-                                                                                        "peSpa"
-                                                                                        "ns\":"
-                                                                                        "[{"
-                                                                                        "\"spa"
-                                                                                        "ns\":"
-                                                                                        "[" SPAN(
-                                                                                            "span6",
-                                                                                            "5",
-                                                                                            S("db",
-                                                                                              "")) "]}]}]}";
+static void put_right(char *json)
+{
+    for (char *p = json; (p = strchr(p, '\''));)
+        *p = '"';
+}
 
 /* The digits behind `mark` in what came out. */
 static const char *numbers(const struct rig *r, const char *mark)
@@ -220,162 +194,32 @@ static void untouched(void **state)
  * thread=io in main>read, 3 without. Profile 2 (alloc_space): 4 thread=main in main>work. Service
  * 2: profile 3 (cpu, without samples), profile 4 (cpu): 5 in read inlined into work, 6 without a
  * stack. */
-#define SAMPLE(n, rest) "{\"values\":[\"10" n "\"]" rest "}"
-static const char samples[] = "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S(
-    "service.name",
-    "shop") "]},"
-            "\"scopeProfiles\":[{\"scope\":{\"name\":\"lib\"},\"profiles\":["
-            "{\"sampleType\":{\"typeStrindex\":1},\"attributeIndices\":[3],\"samples\":"
-            "[" SAMPLE("1", ",\"stackIndex\":1,\"attributeIndices\":[1]") "," SAMPLE(
-                "2",
-                ",\"stackIndex\":2,"
-                "\"attributeIndices\":["
-                "2]") "," SAMPLE("3",
-                                 "") "]},{\"sampleType\":{\"typeStrindex\":2},\"samples\":"
-                                     "[" SAMPLE(
-                                         "4",
-                                         ",\"stackIndex\":1,"
-                                         "\"attributeIndices\":[1]") "]}]}]},{"
-                                                                     "\"resource\":{"
-                                                                     "\"attributes\":"
-                                                                     "[" S(
-                                                                         "service."
-                                                                         "name",
-                                                                         "cart") "]},"
-                                                                                 "\"sc"
-                                                                                 "opeP"
-                                                                                 "rofi"
-                                                                                 "les"
-                                                                                 "\":["
-                                                                                 "{"
-                                                                                 "\"pr"
-                                                                                 "ofil"
-                                                                                 "es\""
-                                                                                 ":[{"
-                                                                                 "\"sa"
-                                                                                 "mple"
-                                                                                 "Type"
-                                                                                 "\":{"
-                                                                                 "\"ty"
-                                                                                 "peSt"
-                                                                                 "rind"
-                                                                                 "ex\""
-                                                                                 ":1}}"
-                                                                                 ",{"
-                                                                                 "\"sa"
-                                                                                 "mple"
-                                                                                 "Type"
-                                                                                 "\":{"
-                                                                                 "\"ty"
-                                                                                 "peSt"
-                                                                                 "rind"
-                                                                                 "ex\""
-                                                                                 ":1},"
-                                                                                 "\"sa"
-                                                                                 "mple"
-                                                                                 "s\":"
-                                                                                 "[" SAMPLE("5", ","
-                                                                                                 "\"stackIndex\":3") "," SAMPLE(
-                                                                                     "6",
-                                                                                     "") "]}]}]}],"
-                                                                                         "\"diction"
-                                                                                         "ary\":{"
-                                                                                         "\"locatio"
-                                                                                         "nTable\":"
-                                                                                         "[{},{"
-                                                                                         "\"lines\""
-                                                                                         ":[{"
-                                                                                         "\"functio"
-                                                                                         "nIndex\":"
-                                                                                         "1}]},"
-                                                                                         "{\"lines"
-                                                                                         "\":[{"
-                                                                                         "\"functio"
-                                                                                         "nIndex\":"
-                                                                                         "2}]},{"
-                                                                                         "\"lines\""
-                                                                                         ":[{"
-                                                                                         "\"functio"
-                                                                                         "nIndex\":"
-                                                                                         "3}]},"
-                                                                                         "{\"lines"
-                                                                                         "\":[{"
-                                                                                         "\"functio"
-                                                                                         "nIndex\":"
-                                                                                         "3},{"
-                                                                                         "\"functio"
-                                                                                         "nIndex\":"
-                                                                                         "2}]}],"
-                                                                                         "\"functio"
-                                                                                         "nTable\":"
-                                                                                         "[{},{"
-                                                                                         "\"nameStr"
-                                                                                         "index\":"
-                                                                                         "3},{"
-                                                                                         "\"nameStr"
-                                                                                         "index\":"
-                                                                                         "4},{"
-                                                                                         "\"nameStr"
-                                                                                         "index\":"
-                                                                                         "5}],"
-                                                                                         "\"stringT"
-                                                                                         "able\":["
-                                                                                         "\"\","
-                                                                                         "\"cpu\","
-                                                                                         "\"alloc_"
-                                                                                         "space\","
-                                                                                         "\"main\","
-                                                                                         "\"work\","
-                                                                                         "\"read\","
-                                                                                         "\"thread"
-                                                                                         "\","
-                                                                                         "\"io\","
-                                                                                         "\"env\"],"
-                                                                                         "\"attribu"
-                                                                                         "teTable\""
-                                                                                         ":[{},"
-                                                                                         "{\"keyStr"
-                                                                                         "index\":"
-                                                                                         "6,"
-                                                                                         "\"value\""
-                                                                                         ":{"
-                                                                                         "\"stringV"
-                                                                                         "alue\":"
-                                                                                         "\"main\"}"
-                                                                                         "},"
-                                                                                         "{\"keyStr"
-                                                                                         "index\":"
-                                                                                         "6,"
-                                                                                         "\"value\""
-                                                                                         ":{"
-                                                                                         "\"stringV"
-                                                                                         "alueStrin"
-                                                                                         "dex\":7}}"
-                                                                                         ","
-                                                                                         "{\"keyStr"
-                                                                                         "index\":"
-                                                                                         "8,"
-                                                                                         "\"value\""
-                                                                                         ":{"
-                                                                                         "\"stringV"
-                                                                                         "alue\":"
-                                                                                         "\"prod\"}"
-                                                                                         "}],"
-                                                                                         "\"stackTa"
-                                                                                         "ble\":[{}"
-                                                                                         ",{"
-                                                                                         "\"locatio"
-                                                                                         "nIndices"
-                                                                                         "\":[2,1]}"
-                                                                                         ",{"
-                                                                                         "\"locatio"
-                                                                                         "nIndices"
-                                                                                         "\":[3,1]}"
-                                                                                         ","
-                                                                                         "{\"locati"
-                                                                                         "onIndices"
-                                                                                         "\":[4]}]}"
-                                                                                         "}";
+static char samples[] =
+    "{'resourceProfiles':["
+    "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'shop'}}]},"
+    "'scopeProfiles':[{'scope':{'name':'lib'},'profiles':["
+    "{'sampleType':{'typeStrindex':1},'attributeIndices':[3],'samples':["
+    "{'values':['101'],'stackIndex':1,'attributeIndices':[1]},"
+    "{'values':['102'],'stackIndex':2,'attributeIndices':[2]},"
+    "{'values':['103']}]},"
+    "{'sampleType':{'typeStrindex':2},'samples':["
+    "{'values':['104'],'stackIndex':1,'attributeIndices':[1]}]}]}]},"
+    "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'cart'}}]},"
+    "'scopeProfiles':[{'profiles':["
+    "{'sampleType':{'typeStrindex':1}},"
+    "{'sampleType':{'typeStrindex':1},'samples':["
+    "{'values':['105'],'stackIndex':3},"
+    "{'values':['106']}]}]}]}],"
+    "'dictionary':{"
+    "'locationTable':[{},{'lines':[{'functionIndex':1}]},{'lines':[{'functionIndex':2}]},"
+    "{'lines':[{'functionIndex':3}]},{'lines':[{'functionIndex':3},{'functionIndex':2}]}],"
+    "'functionTable':[{},{'nameStrindex':3},{'nameStrindex':4},{'nameStrindex':5}],"
+    "'stringTable':['','cpu','alloc_space','main','work','read','thread','io','env'],"
+    "'attributeTable':[{},{'keyStrindex':6,'value':{'stringValue':'main'}},"
+    "{'keyStrindex':6,'value':{'stringValueStrindex':7}},"
+    "{'keyStrindex':8,'value':{'stringValue':'prod'}}],"
+    "'stackTable':[{},{'locationIndices':[2,1]},{'locationIndices':[3,1]},"
+    "{'locationIndices':[4]}]}}";
 
 static const struct example sample_examples[] = {
     {STRICT("services: [shop]"), "1234"},
@@ -425,35 +269,91 @@ static void configs(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"{}", ""},
-        {"{spans: {include: {services: [a]}}}", "match_type"},
-        {"{spans: {include: {match_type: exact, services: [a]}}}", "strict"},
-        {"{spans: {include: {match_type: strict}}}", "x::spans::include: has no criterion"},
+        {"{spans: {include: {services: [a]}}}",
+         "test.yaml:1:19: x::spans::include: \"match_type\" is missing and has no default\n"},
+        {"{spans: {include: {match_type: exact, services: [a]}}}",
+         "test.yaml:1:32: x::spans::include::match_type: must be one of strict, regexp, got "
+         "\"exact\"\n"},
+        {"{spans: {include: {match_type: strict}}}",
+         "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
+         "resources\n"},
         {"{spans: {exclude: {match_type: regexp, services: [a, '(']}}}",
-         "x::spans::exclude::services[1]: is no regular expression"},
+         "test.yaml:1:54: x::spans::exclude::services[1]: is no regular expression: missing "
+         "closing parenthesis, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: '['}]}}}",
-         "x::spans::exclude::attributes[0]::value: is no regular expression"},
+         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: is no regular expression: "
+         "missing terminating ] for character class, at character 2\n"},
         {"{spans: {exclude: {match_type: regexp, attributes: [{key: a, value: 1}]}}}",
-         "needs to be a text"},
-        {"{spans: {exclude: {match_type: strict, attributes: [{key: ''}]}}}", "must not be empty"},
-        {"{spans: {exclude: {match_type: strict, attributes: [{value: 1}]}}}", "key"},
-        {"{spans: {exclude: {match_type: strict, span_kinds: [server]}}}", "SPAN_KIND_SERVER"},
+         "test.yaml:1:69: x::spans::exclude::attributes[0]::value: needs to be a text where "
+         "match_type is regexp; put it in quotes\n"},
+        {"{spans: {exclude: {match_type: strict, attributes: [{key: ''}]}}}",
+         "test.yaml:1:59: x::spans::exclude::attributes[0]::key: must not be empty\n"},
+        {"{spans: {exclude: {match_type: strict, attributes: [{value: 1}]}}}",
+         "test.yaml:1:53: x::spans::exclude::attributes[0]: \"key\" is missing and has no "
+         "default\n"},
+        {"{spans: {exclude: {match_type: strict, span_kinds: [server]}}}",
+         "test.yaml:1:53: x::spans::exclude::span_kinds[0]: must be SPAN_KIND_INTERNAL, "
+         "SPAN_KIND_SERVER, SPAN_KIND_CLIENT, SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER\n"},
         {"{spans: {exclude: {match_type: regexp, span_kinds: [SERVER]}}}", ""},
-        {"{spans: {exclude: {match_type: strict, functions: [a]}}}", "functions"},
-        {"{profiles: {exclude: {match_type: strict, span_names: [a]}}}", "span_names"},
+        {"{spans: {exclude: {match_type: strict, functions: [a]}}}",
+         "test.yaml:1:40: x::spans::exclude: unknown key \"functions\"; known here: match_type, "
+         "regexp, services, span_names, span_kinds, attributes, resources, libraries\n"},
+        {"{profiles: {exclude: {match_type: strict, span_names: [a]}}}",
+         "test.yaml:1:43: x::profiles::exclude: unknown key \"span_names\"; known here: "
+         "match_type, regexp, services, sample_types, functions, attributes, resources, "
+         "libraries\n"},
         {"{profiles: {include: {match_type: strict, functions: [a]}}}", ""},
         {"{spans: {include: {match_type: regexp, regexp: {cacheenabled: true, cachemaxnumentries: "
          "5}, services: [a]}}}",
-         "warning"},
-        {"{traces: {span: ['attributes[\"a\"] == 1']}}", "OTTL"},
-        {"{trace_conditions: ['span.name == \"a\"']}", "OTTL"},
-        {"{profile_conditions: ['profile.duration > 1']}", "OTTL"},
-        {"{profiles: {profile: ['duration > 1']}}", "OTTL"},
-        {"{profiles: {resource: ['attributes[\"a\"] == 1']}}", "OTTL"},
-        {"{error_mode: ignore, logs: {}, metrics: {}}", "warning"},
+         "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
+         "effect\n"
+         "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
+         "no effect\n"},
+        {"{traces: {span: ['attributes[\"a\"] == 1']}}",
+         "test.yaml:1:10: x::traces: conditions in the Collector's expression language (OTTL) are "
+         "not supported; use spans or profiles with include and exclude, of match_type strict or "
+         "regexp\n"},
+        {"{trace_conditions: ['span.name == \"a\"']}",
+         "test.yaml:1:20: x::trace_conditions: conditions in the Collector's expression language "
+         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
+         "strict or regexp\n"},
+        {"{profile_conditions: ['profile.duration > 1']}",
+         "test.yaml:1:22: x::profile_conditions: conditions in the Collector's expression language "
+         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
+         "strict or regexp\n"},
+        {"{profiles: {profile: ['duration > 1']}}",
+         "test.yaml:1:22: x::profiles::profile: conditions in the Collector's expression language "
+         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
+         "strict or regexp\n"},
+        {"{profiles: {resource: ['attributes[\"a\"] == 1']}}",
+         "test.yaml:1:23: x::profiles::resource: conditions in the Collector's expression language "
+         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
+         "strict or regexp\n"},
+        {"{error_mode: ignore, logs: {}, metrics: {}}",
+         "warning: test.yaml:1:2: x::error_mode: is read and has no effect\n"
+         "warning: test.yaml:1:22: x::logs: is read and has no effect\n"
+         "warning: test.yaml:1:32: x::metrics: is read and has no effect\n"},
+        {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
+         "'('}]}}}",
+         "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is no regular expression: "
+         "missing closing parenthesis, at character 2\n"},
+        {"{profiles: {include: {match_type: regexp, resources: [{key: a, value: '*'}]}}}",
+         "test.yaml:1:71: x::profiles::include::resources[0]::value: is no regular expression: "
+         "quantifier does not follow a repeatable item, at character 1\n"},
+        {"{profiles: {exclude: {match_type: strict, sample_types: cpu}}}", ""},
+        {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "
+         "traces: []}",
+         "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
+         "resources\n"
+         "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes or "
+         "resources\n"
+         "test.yaml:1:93: x::traces: conditions in the Collector's expression language (OTTL) are "
+         "not supported; use spans or profiles with include and exclude, of match_type strict or "
+         "regexp\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = rig_errors(&br_filter_processor, cases[i][0]);
-        printf("@@%s@@%s@@\n", cases[i][0], got);
+        assert_string_equal(got, cases[i][1]);
     }
 }
 
@@ -541,5 +441,7 @@ int main(void)
         cmocka_unit_test(samples_in_and_out), cmocka_unit_test(configs),
         cmocka_unit_test(hard_pattern),       cmocka_unit_test(no_memory),
     };
+    put_right(spans);
+    put_right(samples);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -555,20 +555,34 @@ static void configs(void **state)
     static const char *const cases[][2] = {
         {"{sampling_percentage: 15.3, mode: proportional}", ""},
         {"{sampling_percentage: 15.3, hash_seed: 22}", ""},
-        {"{sampling_percentage: .inf}", "sampling_percentage"},
-        {"{sampling_percentage: -15.3}", "negative"},
-        {"{sampling_percentage: .000000000000001}", "too small"},
-        {"{sampling_percentage: 15.3, sampling_precision: 0}", "sampling_precision"},
-        {"{sampling_percentage: 50, sampling_precision: 15}", "sampling_precision"},
-        {"{sampling_percentage: 50, mode: odd}", "mode"},
-        {"{sampling_percentage: 50, hash_seed: 4294967296}", "hash_seed"},
-        {"{sampling_percentage: 50, hash_seed: -1}", "hash_seed"},
-        {"{sampling_percentage: 50, attribute_source: record}", "warning"},
-        {"{unlinked: maybe}", "unlinked"},
+        {"{sampling_percentage: .inf}",
+         "test.yaml:1:23: x::sampling_percentage: must be a number, got \".inf\"\n"},
+        {"{sampling_percentage: -15.3}",
+         "test.yaml:1:23: x::sampling_percentage: must not be negative\n"},
+        {"{sampling_percentage: .000000000000001}",
+         "test.yaml:1:23: x::sampling_percentage: is too small: at least 2^-56 of the traces, or "
+         "0\n"},
+        {"{sampling_percentage: 15.3, sampling_precision: 0}",
+         "test.yaml:1:49: x::sampling_precision: must be a whole number from 1 to 14, got \"0\"\n"},
+        {"{sampling_percentage: 50, sampling_precision: 15}",
+         "test.yaml:1:47: x::sampling_precision: must be a whole number from 1 to 14, got "
+         "\"15\"\n"},
+        {"{sampling_percentage: 50, mode: odd}",
+         "test.yaml:1:33: x::mode: must be one of hash_seed, proportional, equalizing, got "
+         "\"odd\"\n"},
+        {"{sampling_percentage: 50, hash_seed: 4294967296}",
+         "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got "
+         "\"4294967296\"\n"},
+        {"{sampling_percentage: 50, hash_seed: -1}",
+         "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got \"-1\"\n"},
+        {"{sampling_percentage: 50, attribute_source: record}",
+         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect\n"},
+        {"{unlinked: maybe}",
+         "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = rig_errors(&br_probabilistic_sampler_processor, cases[i][0]);
-        printf("@@%s@@%s@@\n", cases[i][0], got);
+        assert_string_equal(got, cases[i][1]);
     }
 }
 
