@@ -369,6 +369,58 @@ static const char *span(const char *id, const char *state_and_attributes)
     return text;
 }
 
+/* The columns of a line of collector.tsv. */
+enum { CONFIG, TRACE_ID, PRIORITY, TRACESTATE, ANSWER, COLUMNS };
+
+static void as_collector_line(char *column[COLUMNS])
+{
+    char more[1024], expected[512] = "";
+    size_t n = (size_t)snprintf(more, sizeof more, ",\"traceState\":\"%s\"", column[TRACESTATE]);
+    if (*column[PRIORITY])
+        (void)snprintf(more + n, sizeof more - n,
+                       ",\"attributes\":[{\"key\":\"sampling.priority\",\"value\":{\"intValue\":"
+                       "\"%s\"}}]",
+                       column[PRIORITY]);
+    if (*column[ANSWER])
+        (void)snprintf(expected, sizeof expected, ",\"traceState\":\"%s\",", column[ANSWER]);
+    struct rig *r = rig_new(&br_probabilistic_sampler_processor, column[CONFIG]);
+    const char *got = rig_run(r, BR_TRACES, span(column[TRACE_ID], more));
+    bool kept = strcmp(column[ANSWER], "dropped") != 0;
+    if (kept ? !strstr(got, *expected ? expected : "\"name\"") : *got)
+        fail_msg("%s: %s with \"%s\" is not \"%s\" but %s", column[CONFIG], column[TRACE_ID],
+                 column[TRACESTATE], column[ANSWER], got);
+    if (kept && !*expected)
+        assert_null(strstr(got, "traceState"));
+    rig_free(r);
+}
+
+/* What the Collector's own processor says of the same spans. */
+static void as_collector(void **state)
+{
+    (void)state;
+    char line[2048];
+    size_t n = 0;
+    FILE *f = fopen("tests/data/sampler/collector.tsv", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *column[COLUMNS], *at = line;
+        if (*line == '#')
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        for (int i = 0; i < COLUMNS; i++) {
+            assert_non_null(at);
+            column[i] = at;
+            at = strchr(at, '\t');
+            if (at)
+                *at++ = '\0';
+        }
+        as_collector_line(column);
+        n++;
+    }
+    (void)fclose(f);
+    assert_int_equal(n, 778);
+}
+
 static void rewritten_span(void **state)
 {
     (void)state;
@@ -664,6 +716,7 @@ int main(void)
         cmocka_unit_test(consistent),
         cmocka_unit_test(hash_in_use),
         cmocka_unit_test(missing_randomness),
+        cmocka_unit_test(as_collector),
         cmocka_unit_test(rewritten_span),
         cmocka_unit_test(priorities),
         cmocka_unit_test(samples_of_traces),
