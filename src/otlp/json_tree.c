@@ -109,7 +109,7 @@ static int add(struct parser *ps, struct br_json_node node)
     struct br_json_tree *t = ps->tree;
     int rc = br_grow(&t->nodes, &t->cap, (size_t)t->n + 1, sizeof *t->nodes, ps->max_nodes);
     if (rc == BR_EFULL && ps->max_nodes > (size_t)(ps->end - t->text) / 2)
-        return fail(ps, "more brackets than are closed");
+        return fail(ps, "text ends too early"); /* no room is left to close the brackets */
     if (rc == BR_EFULL)
         return br_err_set(ps->err, rc, "JSON with more than %zu values", ps->max_nodes);
     if (rc != 0)

@@ -35,6 +35,7 @@ static const struct {
     const char *name, *yaml;
 } settings[] = {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
+    {BR_RECEIVER, "pprof", "http: {endpoint: \"127.0.0.1:0\"}"},
     {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
     {BR_PROCESSOR, "probabilistic_sampler", "{sampling_percentage: 100, fail_closed: false}"},
@@ -43,6 +44,7 @@ static const struct {
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
+    {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},
 };
 
 struct bed {
