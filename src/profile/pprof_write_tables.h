@@ -126,13 +126,13 @@ static inline uint32_t pprof_string(struct pprof_tables *t, uint64_t i)
 }
 
 /* The location_id field of a stack, in the cache. */
-const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint32_t i);
+const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i);
 
 /* The label fields of an attribute; of length 0 when it is none or not wanted. */
 const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i);
 
 /* The labels of a link, or NULL when it is none. */
-const struct pprof_link *pprof_link(struct pprof_tables *t, uint32_t i);
+const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i);
 
 /* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
  * and the like. Zeroed at first but for p and end. */
@@ -140,4 +140,13 @@ struct pprof_indices {
     const uint8_t *p, *end; /* the message */
     const uint8_t *packed, *packed_end;
 };
-bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+bool pprof_index_slow(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+
+static inline bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+{
+    if (x->packed < x->packed_end && *x->packed < 0x80) {
+        *ret = *x->packed++;
+        return true;
+    }
+    return x->packed < x->packed_end || x->p ? pprof_index_slow(x, field, ret) : false;
+}
