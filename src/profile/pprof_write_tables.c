@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof_write_tables.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
 #include "pipeline/value_text.h"
 #include "profile/pair.h"
@@ -343,6 +345,23 @@ static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
     return false;
 }
 
+/* Of locations, a mark holds the id as it is written: a varint of at most three bytes, and its
+ * length in the fourth. */
+static uint32_t encoded(uint32_t id)
+{
+    uint8_t bytes[BR_VARINT_MAX] = {0};
+    uint32_t len = (uint32_t)(br_put_varint(bytes, id) - bytes);
+    static_assert(BR_PPROF_ENTRIES_MAX <= 1u << 21, "an id takes three bytes at the most");
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | len << 24;
+}
+
+static inline uint8_t *put_encoded(uint8_t *o, uint32_t code)
+{
+    memcpy(o, &code, sizeof code);
+    return o + (code >> 24);
+}
+
+/* Returns its id as `encoded`, or 0. */
 static uint32_t write_location(struct pprof_tables *t, uint32_t i)
 {
     const struct br_entry *e = &t->view.tables[BR_TABLE_LOCATION][i];
@@ -372,8 +391,8 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
     if (attributes && is_folded(t, e))
         o = put_number(o, 5, 1);
     pprof_wrote(t, PPROF_LOCATIONS, br_put_length_before(body, o));
-    t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, id};
-    return id;
+    t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, encoded(id)};
+    return t->marks[BR_TABLE_LOCATION][i].id;
 }
 
 static uint8_t *put_location(struct pprof_tables *t, uint8_t *o, uint64_t i)
@@ -381,8 +400,7 @@ static uint8_t *put_location(struct pprof_tables *t, uint8_t *o, uint64_t i)
     if (i == 0 || i >= t->view.n[BR_TABLE_LOCATION])
         return o;
     const struct pprof_mark *m = &t->marks[BR_TABLE_LOCATION][i];
-    uint32_t id = m->round == t->round ? m->id : write_location(t, (uint32_t)i);
-    return id ? br_put_index(o, id) : o;
+    return put_encoded(o, m->round == t->round ? m->id : write_location(t, (uint32_t)i));
 }
 
 /* What the tables know of locations, out of reach of what is written to the buffers. */
@@ -395,7 +413,7 @@ struct known {
 static inline uint8_t *put_known(struct known k, uint8_t *o, uint64_t i)
 {
     if (__builtin_expect(i < k.n && k.marks[i].round == k.round, 1))
-        return br_put_index(o, k.marks[i].id);
+        return put_encoded(o, k.marks[i].id);
     return put_location(k.t, o, i);
 }
 
@@ -441,8 +459,8 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_STACK][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    /* An index takes a byte or more, an id five at the most. */
-    uint8_t *body = open_message(t, PPROF_CACHE, 1, 5 * (size_t)e->len);
+    /* An index takes a byte or more, an id three at the most and is written as four. */
+    uint8_t *body = open_message(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
     if (!body)
         return &no_piece;
     uint8_t *o = body;
