@@ -274,10 +274,10 @@ static bool contradicts(const struct pprof_link *link, const struct pprof_label 
 
 static size_t add_piece(struct br_pprof_writer *w, const struct pprof_piece *piece)
 {
-    int rc = w->n_pieces < w->cap_pieces ? 0
-                                         : br_grow(&w->pieces, &w->cap_pieces,
-                                                   (size_t)w->n_pieces + 1, sizeof *w->pieces,
-                                                   BR_BUF_MAX);
+    int rc = w->n_pieces < w->cap_pieces
+                 ? 0
+                 : br_grow(&w->pieces, &w->cap_pieces, (size_t)w->n_pieces + 1, sizeof *w->pieces,
+                           BR_BUF_MAX);
     if (rc) {
         w->tables.rc = w->tables.rc ? w->tables.rc : rc;
         return 0;
