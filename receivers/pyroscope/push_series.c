@@ -9,15 +9,13 @@
 struct memory {
     ProtobufCAllocator pb;
     struct br_arena *arena;
-    bool failed, full; /* the arena's maximum: no memory would help */
+    bool failed;
 };
 
 static void *allocate(void *data, size_t size)
 {
     struct memory *m = data;
-    size_t left = m->arena->max - m->arena->used;
     void *p = br_arena_alloc(m->arena, size);
-    m->full = m->full || (!p && size > left);
     m->failed = m->failed || !p;
     return p;
 }
@@ -106,7 +104,7 @@ static int read_sample(struct upload *u, const Push__V1__RawSample *sample,
     s->data = bytes.data;
     s->len = bytes.len;
     if (!rc && s->len)
-        rc = br_profile_read(u->build, BR_FORMAT_PPROF, s, &u->scratch, &u->err);
+        rc = upload_read(u, BR_FORMAT_PPROF, s);
     s->profile_id = NULL;
     upload_drop(u);
     return rc;
@@ -139,8 +137,6 @@ int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
     Push__V1__PushRequest *request = push__v1__push_request__unpack(&memory.pb, len, data);
     size_t n = 0;
     int rc = 0;
-    if (!request && memory.full)
-        return br_err_set(&u->err, BR_ETOOBIG, "the message is larger than there is room for");
     if (!request && memory.failed)
         return br_err_set(&u->err, BR_ENOMEM, "out of memory");
     if (!request)

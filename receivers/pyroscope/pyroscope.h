@@ -36,7 +36,7 @@ struct upload {
     struct pyroscope *p;
     struct br_intake *x;
     struct br_build *build;
-    struct br_arena scratch;
+    struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
     size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
@@ -52,12 +52,16 @@ struct upload_bytes {
 /* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
 int upload_begin(struct upload *u, struct br_intake *x);
 
-/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as what
- * came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
+/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as
+ * what came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
 void upload_drop(struct upload *u);
 
-/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say. */
+/* br_profile_read into the upload's builder. */
+int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
+
+/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say.
+ */
 void upload_end(struct upload *u, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sample_type_config` of a form, as encoding/json reads it: names in any case, null means absent. */
+/* `sample_type_config` of a form, as encoding/json reads it: names in any case, null means absent.
+ */
 #include <string.h>
 #include <strings.h>
 
@@ -50,8 +51,10 @@ static int read_setting(struct reader *r, const struct br_json_node *key,
         const char **text;
         bool *flag;
     } settings[] = {
-        {"units", &ret->units, NULL},           {"display-name", &ret->display_name, NULL},
-        {"aggregation", &ret->aggregation, NULL}, {"cumulative", NULL, &ret->cumulative},
+        {"units", &ret->units, NULL},
+        {"display-name", &ret->display_name, NULL},
+        {"aggregation", &ret->aggregation, NULL},
+        {"cumulative", NULL, &ret->cumulative},
         {"sampled", NULL, &ret->sampled},
     };
     char name[NAME_MAX_LEN];
@@ -68,8 +71,8 @@ static int read_setting(struct reader *r, const struct br_json_node *key,
     return 0;
 }
 
-static int read_type(struct reader *r, const struct br_json_node *key,
-                     const struct br_json_node *v, struct br_sample_type *ret)
+static int read_type(struct reader *r, const struct br_json_node *key, const struct br_json_node *v,
+                     struct br_sample_type *ret)
 {
     const struct br_json_node *nodes = r->tree.nodes;
     int rc = read_text(r, key, &ret->type);

@@ -6,18 +6,26 @@
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
 #define KEPT_BYTES (1u << 20)
 #define KEPT_ITEMS 16384
-/* Text tables and stacks become larger when they are OTLP, and every sample type repeats its samples. */
+/* Text tables and stacks become larger when they are OTLP, and every sample type repeats its
+ * samples. */
 #define GROWTH 4
+/* What a reader may take, however small bodies have to be. */
+#define SCRATCH_MIN (16u << 20)
+
+static size_t scratch_max(const struct br_intake *x)
+{
+    size_t max = x->door->max_body;
+    max = max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
+    return max > SCRATCH_MIN ? max : SCRATCH_MIN;
+}
 
 int upload_begin(struct upload *u, struct br_intake *x)
 {
     struct pyroscope *p = x->arg;
-    size_t max = x->door->max_body;
-    max = max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
     *u = (struct upload){.p = p, .x = x, .invalid = BR_STATUS_INVALID_ARGUMENT};
-    br_arena_init(&u->scratch, max);
+    br_arena_init(&u->scratch, scratch_max(x));
     if (!p->build)
-        p->build = br_build_new(p->ingest.node->host, max);
+        p->build = br_build_new(p->ingest.node->host, scratch_max(x));
     u->build = p->build;
     return u->build ? 0 : br_err_set(&u->err, BR_ENOMEM, "out of memory");
 }
@@ -27,7 +35,8 @@ int upload_gunzip(struct upload *u, struct upload_bytes *bytes)
     size_t max = u->x->door->max_body;
     struct upload_bytes b = *bytes;
     struct br_buf *plain = NULL;
-    for (int i = 0; i < UPLOAD_LAYERS && b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b; i++) {
+    for (int i = 0; i < UPLOAD_LAYERS && b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b;
+         i++) {
         struct br_buf *next = NULL;
         int rc = br_decompress(u->p->ingest.codec, BR_ENCODING_GZIP, b.data, b.len, max - u->size,
                                u->p->ingest.node->host->pool, &next, &u->err);
@@ -52,6 +61,24 @@ void upload_drop(struct upload *u)
 {
     while (u->n_plain)
         br_buf_unref(u->plain[--u->n_plain]);
+}
+
+/* No memory would help what does not fit into an arena's maximum. */
+static int too_large(struct upload *u)
+{
+    return br_err_set(&u->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
+                      scratch_max(u->x));
+}
+
+int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
+{
+    struct br_arena scratch;
+    br_arena_init(&scratch, scratch_max(u->x));
+    int rc = br_profile_read(u->build, format, s, &scratch, &u->err);
+    if (rc == BR_ENOMEM && scratch.full)
+        rc = too_large(u);
+    br_arena_release(&scratch);
+    return rc;
 }
 
 static int send(struct upload *u)
@@ -79,6 +106,8 @@ static void fail(struct upload *u, int rc)
 
 void upload_end(struct upload *u, int rc)
 {
+    if (rc == BR_ENOMEM && u->scratch.full)
+        rc = too_large(u);
     bool large = u->size > KEPT_BYTES || (u->build && br_build_items(u->build) > KEPT_ITEMS);
     if (!rc)
         rc = send(u);

@@ -106,8 +106,7 @@ int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *e
 {
     struct br_ingest *g = x->door->ingest;
     struct br_buf *plain = NULL;
-    if (x->encoding == BR_ENCODING_NONE ||
-        (x->request->grpc && !x->request->grpc_compressed))
+    if (x->encoding == BR_ENCODING_NONE || (x->request->grpc && !x->request->grpc_compressed))
         return 0;
     int rc = br_decompress(g->codec, x->encoding, (*body)->data, (*body)->len, x->door->max_body,
                            g->node->host->pool, &plain, err);
@@ -123,14 +122,13 @@ static void on_body(struct br_service *self, struct br_request *r)
     struct br_intake *x = r->user;
     (void)self;
     if (r->body_error == BR_BODY_TOO_BIG) {
-        struct br_outcome o = br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED,
-                                                "the request is larger than %zu bytes", r->max_body);
+        struct br_outcome o = br_outcome_reject(
+            BR_STATUS_RESOURCE_EXHAUSTED, "the request is larger than %zu bytes", r->max_body);
         reject(x, &o);
         return;
     }
     if (r->body_error == BR_BODY_MALFORMED) {
-        br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT,
-                         "one length-prefixed message is expected");
+        br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT, "one length-prefixed message is expected");
         return;
     }
     if (r->body_error) {

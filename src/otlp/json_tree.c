@@ -107,7 +107,10 @@ static size_t put_utf8(char *out, uint32_t c)
 static int add(struct parser *ps, struct br_json_node node)
 {
     struct br_json_tree *t = ps->tree;
-    if (br_grow(&t->nodes, &t->cap, (size_t)t->n + 1, sizeof *t->nodes, ps->max_nodes) != 0)
+    int rc = br_grow(&t->nodes, &t->cap, (size_t)t->n + 1, sizeof *t->nodes, ps->max_nodes);
+    if (rc == BR_EFULL) /* brackets that there is no room left to close */
+        return fail(ps, "text ends too early");
+    if (rc != 0)
         return br_err_set(ps->err, BR_ENOMEM, "no memory for JSON");
     t->nodes[t->n++] = node;
     return 0;

@@ -13,6 +13,7 @@ extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
+extern const struct br_component br_pprof_receiver;
 extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_probabilistic_sampler_processor;
 extern const struct br_component br_pyroscope_receiver;
@@ -20,6 +21,7 @@ extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
+    &br_pprof_receiver,
     &br_pyroscope_receiver,
     &br_attributes_processor,
     &br_batch_processor,

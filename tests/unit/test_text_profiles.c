@@ -416,6 +416,7 @@ static void test_speedscope_refused(void **state)
 #define PROFILE(rest) SCHEMA FRAMES "\"profiles\":[{\"unit\":\"none\"," rest "}]}"
     (void)state;
     refuses_speedscope("", "not JSON: text ends too early at byte 0");
+    refuses_speedscope("[[[[\"\"", "not JSON: text ends too early at byte 6");
     refuses_speedscope("{}", BAD "unknown schema");
     refuses_speedscope("[]", BAD "unknown schema");
     refuses_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");

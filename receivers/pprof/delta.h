@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The difference between two profiles whose values count since the program began: what happened in
+ * between. Stacks are known again by what they say (addresses, functions, lines, labels), because
+ * ids mean something within one profile only. A value that became less means that the program is a
+ * new one; then all that it counts has happened since. Values of types `inuse_*` stay as they are.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+#define PPROF_DELTA_STACKS_MAX (1u << 20)
+
+struct pprof_delta; /* remembers 8 bytes for each stack, and as many for each of its values */
+
+struct pprof_delta *pprof_delta_new(void);    /* NULL without memory */
+void pprof_delta_free(struct pprof_delta *d); /* accepts NULL */
+
+/* Takes the next profile (plain pprof). Sets `*ret` to the difference in the arena, `*ret_len` 0
+ * for the first profile, which has none. The difference's duration is what lies between the two,
+ * unless the profile says one. Returns 0; BR_EINVAL, BR_EFULL or BR_ENOMEM with a sentence: then
+ * the next profile is compared with the one before. */
+int pprof_delta_take(struct pprof_delta *d, const uint8_t *data, size_t len, struct br_arena *arena,
+                     const uint8_t **ret, size_t *ret_len, struct br_err *err);
