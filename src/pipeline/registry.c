@@ -14,8 +14,8 @@ extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pprof_receiver;
-extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_probabilistic_sampler_processor;
+extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_pyroscope_receiver;
 extern const struct br_component br_resource_processor;
 
