@@ -127,15 +127,16 @@ static size_t low_bits(uint64_t w)
  */
 static uint32_t pass_unwanted(const struct br_jfr_chunk *c, uint32_t at)
 {
-    while (c->packed && c->size - at >= 16) {
-        uint64_t w = br_load64(c->data + at);
+    const uint8_t *p = c->data + at, *end = c->data + c->size;
+    while (c->packed && end - p >= 16) {
+        uint64_t w = br_load64(p);
         uint32_t size;
         unsigned n = read_size(w, &size);
-        if (!n || size <= n || size > c->size - at || c->wanted[low_bits(w >> 8 * n)])
+        if (!n || size <= n || size > end - p || c->wanted[low_bits(w >> 8 * n)])
             break;
-        at += size;
+        p += size;
     }
-    return at;
+    return (uint32_t)(p - c->data);
 }
 
 static unsigned event_type(const struct br_jfr_chunk *c, int64_t id)
