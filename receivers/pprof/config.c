@@ -14,6 +14,8 @@ static const struct br_option target_options[] = {
               "URL of the program: http://127.0.0.1:6060; a path goes before those of profiles"),
     BR_VALUE(struct pprof_target_config, labels,
              "map of texts: attributes of the Resource; service_name becomes service.name"),
+    BR_BOOL(struct pprof_target_config, on_demand, false,
+            "scrape it only while a rule of extension control asks for it"),
     BR_OPT_END,
 };
 
@@ -63,7 +65,7 @@ static const struct br_option folder_options[] = {
     BR_STRING(struct pprof_folder_config, path, NULL, "the folder (required); not those below it"),
     BR_DURATION(struct pprof_folder_config, poll_interval, "1s",
                 "how often to look; a file is taken when it has not changed for so long"),
-    BR_ENUM(struct pprof_folder_config, after, "delete", afters,
+    BR_ENUM(struct pprof_folder_config, after, "remember", afters,
             "what becomes of a file that was taken"),
     BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
     BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),

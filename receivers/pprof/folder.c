@@ -319,15 +319,13 @@ static void look(struct br_timer *t)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-struct pprof_folder *pprof_folder_new(struct br_node *node, struct pprof_reader *reader,
-                                      struct br_err *err)
+int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
+                     struct br_err *err)
 {
     const struct pprof_config *c = node->config;
     struct pprof_folder *f = br_calloc(1, sizeof *f);
-    if (!f) {
-        br_err_set(err, BR_ENOMEM, "out of memory");
-        return NULL;
-    }
+    if (!f)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     f->node = node;
     f->config = c->file;
     f->reader = reader;
@@ -338,9 +336,10 @@ struct pprof_folder *pprof_folder_new(struct br_node *node, struct pprof_reader 
     int rc = f->files ? pprof_resource(c->file->labels, NULL, 0, &f->arena, &f->resource, err)
                       : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
-        return f;
-    pprof_folder_free(f);
-    return NULL;
+        *ret = f;
+    else
+        pprof_folder_free(f);
+    return rc;
 }
 
 int pprof_folder_start(struct pprof_folder *f, struct br_err *err)
