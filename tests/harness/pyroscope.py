@@ -14,6 +14,7 @@ import sys
 import threading
 import urllib.parse
 
+import jfr
 import pprof
 from braid import until
 
@@ -242,14 +243,14 @@ def _ingest(query, headers, body):
     """The pushes of a request to /ingest."""
     app, labels = parse_name(query.get("name", ""))
     kind, content_type = query.get("format", ""), headers.get("content-type", "")
-    config, data = None, body
+    config, data, snapshot = None, body, b""
     multipart = "multipart/form-data" in content_type
     if multipart and kind in ("", "jfr"):
         form = _form(content_type, body)
         data = form.get("jfr" if kind else "profile")
         if data is None:
             raise Refused(400, "the form has no profile")
-        kind = kind or "pprof"
+        kind, snapshot = kind or "pprof", _plain(form.get("labels", b""))
         if form.get("sample_type_config"):
             config = json.loads(form["sample_type_config"])
     if kind != "pprof" and "service_name" in labels:
@@ -257,6 +258,10 @@ def _ingest(query, headers, body):
     labels = {"__delta__": "false", "pyroscope_spy": query.get("spyName") or "unknown",
               "service_name": app, **labels}
     more = {"raw": data, "headers": headers, "query": query}
+    if kind == "jfr":
+        made, event = jfr.profiles(_plain(data), snapshot, int(query.get("sampleRate", 100)))
+        return [Push({"__name__": name, "jfr_event": event, **labels}, profile, **more)
+                for name, profile in made]
     if kind != "pprof":
         return [Push({"__name__": kind or "groups", **labels}, None, **more)]
     try:
