@@ -116,15 +116,6 @@ def test_folded(server, send, pack, encoding):
     assert before - 11 * 10**9 < profile.time_unix_nano < time.time_ns() - 9 * 10**9
 
 
-@pytest.mark.parametrize("digits", [10, 13, 16, 19])
-def test_times(server, digits):
-    start, end = (str(START_NS + n)[:digits] for n in (0, 10 * 10**9))
-    path = ingest_path("shop", **{"from": start, "until": end})
-    assert http1(server.address, path, FOLDED, {}).code == 200
-    _, profile = check_one(server.take(), "shop")
-    assert (profile.time_unix_nano, profile.duration_nano) == (START_NS, 10 * 10**9)
-
-
 def test_every_percent_escape(server):
     path = ingest_path("shop{process.runtime.version=17.0.15+6,a=b c/d%}")
     assert http1(server.address, path, FOLDED, {}).code == 200
@@ -136,6 +127,22 @@ def test_every_percent_escape(server):
 @pytest.mark.parametrize("path, body, kind, code, word", [
     ("/ingest", FOLDED, OCTETS, 400, "invalid_argument"),
     (ingest_path("my.weird.app"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("{a=b}"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a b"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a{b-c=d}"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a"), b"main one\n", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="tree"), b"\x00\x00\x01", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="trie"), b"\xff", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="pprof"), gzip.compress(make_pprof())[:-9], OCTETS, 422, "unknown"),
+    (ingest_path("a", format="pprof"), make_pprof()[:-1], OCTETS, 422, "unknown"),
+    (ingest_path("a"), b"--x\r\n\r\n--x--", "multipart/form-data; boundary=x", 422, "unknown"),
+    (ingest_path("a"), b"--x--", "multipart/form-data", 422, "unknown"),
+    (ingest_path("a"), form(other=make_pprof())[1], "multipart/form-data; boundary=x", 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=b"no pprof")), 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=make_pprof(), prev_profile=b"x")), 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=make_pprof(), sample_type_config=b"[")), 422, "unknown"),
+    (ingest_path("a", format="jfr"), *reversed(form(profile=make_pprof())), 422, "unknown"),
+    (ingest_path("a", format="jfr"), *reversed(form(jfr=b"FLR\0")), 422, "unknown"),
     (ingest_path("a", format="pprof"), b"no pprof", OCTETS, 422, "unknown"),
     (ingest_path("a", format="jfr"), b"no jfr", OCTETS, 422, "unknown"),
     (ingest_path("a"), b"no form", "multipart/form-data; boundary=x", 422, "unknown"),
@@ -253,6 +260,80 @@ def test_push_refused(server, send, series, words):
     assert [flags for flags, _ in frames] == [0x80]
     assert b"grpc-status: 3\r\n" in frames[0][1]
     assert server.requests() == []
+
+
+@every
+def test_push_partly(server, send):
+    """As with the real server the good ones are kept, and the answer is an error that names the first bad one."""
+    data = push_request((LABELS, [(make_pprof(), ""), (b"no pprof", ""), (gzip.compress(make_pprof())[:-9], "")]),
+                        ({"service_name": "nameless"}, [(make_pprof(), "")]),
+                        ({"__name__": "memory"}, [(make_pprof(("inuse_space", "bytes")), "")])).SerializeToString()
+    answer = send(server.address, PUSH_PATH, data, {"Content-Type": "application/proto"})
+    assert answer.code == 400 and json.loads(answer.body)["code"] == "invalid_argument"
+    assert json.loads(answer.body)["message"].startswith("3 of the profiles left out")
+    assert "series[0].samples[1]" in json.loads(answer.body)["message"]
+    found = flat(server.take())
+    assert [(each[0]["service.name"], each[1]) for each in found] == [
+        ("shop", "process_cpu"), ("unknown_service", "memory")]
+    assert all(each[5] == STACKS for each in found)
+    refusal = clients.grpc(server.address, None, data, method=PUSH_PATH)
+    assert refusal.code == "INVALID_ARGUMENT" and "series[0].samples[1]" in refusal.message
+    frames = split_frames(send(server.address, PUSH_PATH, clients.frame(data),
+                               {"Content-Type": "application/grpc-web"}).body)
+    assert [flags for flags, _ in frames] == [0x80] and b"grpc-status: 3\r\n" in frames[0][1]
+    assert len(server.requests()) == 3
+    metrics = server.process.metrics()
+    assert sum(metrics["otelcol_receiver_accepted_profile_samples"].values()) == 3 * 4
+    assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 3 * 3
+
+
+def test_tenants_stay_apart(braid, tmp_path):
+    path = tmp_path / "profiles.json"
+    tree = config(path, receiver={"tenant_header": "X-Org"})
+    tree["processors"] = {"batch": {"timeout": "200ms", "metadata_keys": ["x-scope-orgid"]}}
+    tree["service"]["pipelines"]["profiles"]["processors"] = ["batch"]
+    server = Server(braid(tree), path)
+    for tenant, name in (("a", "one"), ("b", "two"), ("a", "three"), (None, "four")):
+        headers = {"X-Org": tenant} if tenant else {}
+        assert http1(server.address, ingest_path(name), FOLDED, headers).code == 200
+    until(lambda: len(server.requests()) == 3, "a batch for each tenant")
+    batches = [[each[0]["service.name"] for each in flat(request)] for request in server.requests()]
+    assert sorted(batches) == [["four"], ["one", "three"], ["two"]]
+
+
+# --- And on to Pyroscope -------------------------------------------------------------------------
+
+BLOCK = json.dumps({"contentions": {"display-name": "block_count"}, "delay": {"display-name": "block_duration"}})
+
+
+def nameless(stored):
+    """A function without a name or file (Go's runtime has one) is as good as none."""
+    return collections.Counter({key._replace(stack=tuple(frame if any(frame[:2]) else ("", "", 0) for frame in key.stack)):
+                                value for key, value in stored.items()})
+
+
+@pytest.mark.parametrize("name, types", [
+    ("cpu", None), ("goroutine", None), ("heap", None), ("allocs", None), ("mutex", None), ("block", BLOCK),
+    ("threadcreate", None)])
+def test_back_to_pyroscope(braid, pyroscope, name, types):
+    """Directly and through Braid the same is stored: series, names, types, stacks, values, spans."""
+    profile = pprof.parse((DATA / "pprof" / f"{name}.pb.gz").read_bytes())
+    profile.time_nanos = time.time_ns()  # what is old would be refused
+    fields = {"profile": gzip.compress(profile.SerializeToString())}
+    kind, body = form(**fields, **({"sample_type_config": types.encode()} if types else {}))
+    path = ingest_path("shop.api{env=prod,otel.scope.name=x,__session_id__=7}", spyName="gospy")
+    assert http1(pyroscope.address, path, body, {"Content-Type": kind}).code == 200
+    direct = nameless(pyroscope.stored())
+    assert direct
+    exporters = {"pyroscope": {"endpoint": pyroscope.url}}
+    process = braid(config(None, exporters=exporters))
+    assert http1(process.address("http", NODE), path, body, {"Content-Type": kind}).code == 200
+    pyroscope.wait(2)
+    through = nameless(pyroscope.stored())
+    through.subtract(direct)
+    added = frozenset({("__delta__", "false")})  # which the real server adds itself
+    assert +through == {key._replace(labels=key.labels | added): value for key, value in direct.items() if value}
+    assert not -through - direct
 
 
 # --- OTLP, and the rest of the port --------------------------------------------------------------
