@@ -244,14 +244,15 @@ static uint8_t *put_times(uint8_t *o, const uint64_t *times_ns, size_t n)
 /* What the walk demands of samples. */
 static bool is_sample(struct br_build *b, const struct br_build_sample *s)
 {
-    if (b->depth != PROFILE || (!s->n_values && !s->n_times) ||
-        (s->n_values && s->n_times && s->n_values != s->n_times)) {
-        br_merger_fail(&b->m, BR_EINVAL);
-        return false;
-    }
-    return br_build_check(b, BR_TABLE_STACK, &s->stack, 1) &&
-           br_build_check(b, BR_TABLE_LINK, &s->link, 1) &&
-           br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
+    bool counts = s->n_values ? !s->n_times || s->n_times == s->n_values : s->n_times > 0;
+    if (__builtin_expect(b->depth == PROFILE && counts &&
+                             s->stack < b->m.tables[BR_TABLE_STACK].n &&
+                             s->link < b->m.tables[BR_TABLE_LINK].n,
+                         1))
+        return s->n_attributes == 0 ||
+               br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
+    br_merger_fail(&b->m, BR_EINVAL);
+    return false;
 }
 
 void br_build_sample(struct br_build *b, const struct br_build_sample *s)

@@ -79,6 +79,14 @@ uint32_t br_build_location(struct br_build *b, const struct br_build_location *l
 /* Locations leaf first. */
 uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n);
 
+/* The same for locations that the reader knows by numbers of its own, as a packed list of varints that
+ * lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]` is the
+ * location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the indices
+ * themselves, which is the fastest way. False, and nothing is added, when a number has no place, or
+ * three bytes or more: then the caller has to look at them one by one. */
+bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
+                           const uint32_t *places, uint32_t n_places, uint32_t *ret);
+
 /* Ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
 uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id);
 

@@ -14,6 +14,7 @@ extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pprof_receiver;
+extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_probabilistic_sampler_processor;
 extern const struct br_component br_pyroscope_receiver;
 extern const struct br_component br_resource_processor;
@@ -34,6 +35,7 @@ const struct br_component *const br_components[] = {
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,
+    &br_pyroscope_exporter,
     &br_health_check_extension,
     NULL,
 };

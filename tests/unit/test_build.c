@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/build.h"
+#include "tests/support/fake_sink.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;
@@ -314,6 +315,78 @@ static void test_many(void **state)
     br_build_free(b);
 }
 
+/* Locations as the first `n` entries of a table of `total`. */
+static void add_locations(struct br_build *b, uint32_t total)
+{
+    for (uint32_t i = 1; i <= total; i++)
+        assert_int_equal(br_build_location(b, &(struct br_build_location){.address = i}), i);
+}
+
+/* Packed lists beside br_build_stack of the same numbers, at the end of readable memory. */
+static void check_packed(struct br_build *b, const uint32_t *numbers, size_t n,
+                         const uint32_t *places, uint32_t n_places)
+{
+    uint8_t memory[1024], *o = memory + 1;
+    uint32_t indices[64], got = UINT32_MAX;
+    bool fits = true;
+    memory[0] = 0x7f;
+    for (size_t i = 0; i < n; i++) {
+        o = br_put_varint(o, numbers[i]);
+        bool known =
+            numbers[i] > 0 && numbers[i] < n_places &&
+            (places ? places[numbers[i]] != 0 && numbers[i] < 1 << 14 : numbers[i] < 1 << 14);
+        indices[i] = !known ? 0 : places ? places[numbers[i]] - 1 : numbers[i];
+        fits = fits && known;
+    }
+    size_t len = (size_t)(o - memory - 1);
+    uint8_t *exact = malloc(1 + len + 16);
+    assert_non_null(exact);
+    memcpy(exact, memory, 1 + len);
+    memset(exact + 1 + len, 0x80 | (int)(n & 1), 16);
+    bool ok = br_build_stack_packed(b, exact + 1, len, places, n_places, &got);
+    if (ok != fits)
+        fail_msg("%zu numbers from %u: %d", n, n ? numbers[0] : 0, ok);
+    if (ok)
+        assert_int_equal(got, br_build_stack(b, indices, n));
+    free(exact);
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    struct br_build *b = br_build_new(&host, 64 << 20);
+    static uint32_t places[20001];
+    uint64_t random = 1;
+    add_locations(b, 20000);
+    for (uint32_t i = 1; i <= 20000; i++)
+        places[i] = i % 50 == 49 ? 0 : 20001 - i + 1;
+    for (unsigned round = 0; round < 20000; round++) {
+        uint32_t numbers[64], n = (uint32_t)(fake_random(&random) % 64);
+        uint32_t below = (uint32_t[]){2, 100, 300, 16384, 20000}[round % 5];
+        for (uint32_t i = 0; i < n; i++)
+            numbers[i] = 1 + (uint32_t)(fake_random(&random) % (below - 1));
+        if (n && round % 3 == 0)
+            numbers[fake_random(&random) % n] =
+                (uint32_t[]){0, below, 127, 128, 16383, 16384}[round % 6];
+        check_packed(b, numbers, n, NULL, below);
+        check_packed(b, numbers, n, places, below);
+    }
+    /* Cut off, longer than needed, and more numbers than there are locations. */
+    static const uint8_t cut[33] = {1, 5, 0x80}, overlong[33] = {1, 0x81, 0x00},
+                         wide[33] = {1, 0x81, 0x80, 0x01};
+    uint32_t got;
+    assert_false(br_build_stack_packed(b, cut + 1, 2, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, cut + 1, 2, places, 20001, &got));
+    assert_false(br_build_stack_packed(b, overlong + 1, 2, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, wide + 1, 3, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, wide + 1, 3, places, 20001, &got));
+    assert_false(br_build_stack_packed(b, cut + 1, 1, NULL, 20002, &got));
+    assert_true(br_build_stack_packed(b, overlong + 1, 2, places, 20001, &got)); /* read as 1 */
+    assert_int_equal(got, br_build_stack(b, (const uint32_t[]){20000}, 1));
+    assert_int_equal(br_build_rc(b), 0);
+    br_build_free(b);
+}
+
 /* Strings everywhere: Unicode's U+FFFD for each byte that is none of a sequence. */
 static void test_utf8(void **state)
 {
@@ -501,10 +574,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_interned),
-        cmocka_unit_test(test_many),      cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_invalid),   cmocka_unit_test(test_full),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bytes), cmocka_unit_test(test_interned),
+        cmocka_unit_test(test_many),  cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_utf8),  cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_full),  cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }
