@@ -283,7 +283,7 @@ static void test_config(void **state)
          "1:22: x::basic_auth::username: is required, and has no colon"},
         {"{http: , bearer_token: \"a\\nb\"}",
          "1:24: x::bearer_token: has a character that a header cannot have"},
-        {"file:", "1:1: x::file::path: is required"},
+        {"file:", "1:6: x::file::path: is required"},
         {"file: {path: a, poll_interval: 1ms}", "1:7: x::file::poll_interval: must be 10ms"},
         {"file: {path: a, after: move}", "1:7: x::file::move_to: is required where files are "},
         {"file: {path: a, after: move, move_to: a}",
