@@ -248,8 +248,11 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     check_auth(&c, p);
     if (p->file)
         check_folder(&c, p->file);
-    if (p->http)
-        br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), path,
+    if (p->http) {
+        char at[256];
+        (void)snprintf(at, sizeof at, "%s::http", path);
+        br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), at,
                           errs);
+    }
     return errs->n_errors > before ? BR_EINVAL : 0;
 }

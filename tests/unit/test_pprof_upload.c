@@ -288,7 +288,7 @@ static void test_config(void **state)
         {"file: {path: a, after: move}", "1:7: x::file::move_to: is required where files are "},
         {"file: {path: a, after: move, move_to: a}",
          "1:7: x::file::move_to: must be another folder than path"},
-        {"http: {endpoint: nowhere}", "1:18: x: endpoint must be host:port"},
+        {"http: {endpoint: nowhere}", "1:18: x::http::endpoint: must be host:port"},
     };
     const struct br_component *c = &br_pprof_receiver;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
