@@ -28,8 +28,17 @@ struct br_host;
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *b);
 
-/* Back to an empty request, also after an error; keeps the memory. */
+/* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes. */
 void br_build_clear(struct br_build *b);
+
+/* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also after
+ * an error, which it forgets (but not one from before the mark). What it costs is in proportion to
+ * what is undone. The mark lasts until br_build_clear or br_build_take. */
+void br_build_mark(struct br_build *b);
+void br_build_undo(struct br_build *b);
+
+/* Bytes that the builder holds, also after br_build_clear. */
+size_t br_build_memory(const struct br_build *b);
 
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);

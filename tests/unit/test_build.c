@@ -229,6 +229,59 @@ static void test_bytes(void **state)
     br_build_free(b);
 }
 
+/* Many entries of each kind under a resource that stays open. */
+static void build_more(struct br_build *b)
+{
+    const int64_t value = 1;
+    br_build_resource(b, NULL);
+    br_build_scope(b, "more", NULL, NULL);
+    br_build_profile(b, &(struct br_build_profile){0});
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint32_t text = br_build_string(b, &i, sizeof i);
+        struct br_build_line line = {.function = br_build_function(b, text, 0, 0, i)};
+        uint32_t location = br_build_location(
+            b, &(struct br_build_location){.address = i + 1, .lines = &line, .n_lines = 1});
+        uint32_t stack = br_build_stack(b, &location, 1);
+        br_build_sample(
+            b, &(struct br_build_sample){.stack = stack, .values = &value, .n_values = 1});
+    }
+}
+
+/* What is undone leaves no trace, whatever became of it; and what follows is found as before. */
+static void test_undo(void **state)
+{
+    (void)state;
+    struct br_build *b = br_build_new(&host, 1 << 20);
+    const int failures[] = {0, BR_EINVAL, BR_EFULL};
+    for (size_t i = 0; i < BR_COUNT(failures); i++) {
+        br_build_mark(b);
+        build_more(b);
+        br_build_undo(b);
+        build_all(b);
+        br_build_mark(b);
+        build_more(b);
+        if (failures[i])
+            br_build_fail(b, failures[i]);
+        br_build_undo(b);
+        assert_int_equal(br_build_rc(b), 0);
+        assert_int_equal(br_build_items(b), 3);
+        assert_int_equal(string(b, "nanoseconds"), 11); /* as whole_dictionary has it */
+        struct br_item *item = take(b);
+        check_parts(item);
+        assert_is(item, join(whole_profiles(), whole_dictionary()));
+        free_messages();
+    }
+    br_build_undo(b); /* its mark went with what was taken */
+    assert_int_equal(br_build_items(b), 0);
+    br_build_fail(b, BR_EINVAL);
+    br_build_mark(b);
+    br_build_undo(b);
+    assert_int_equal(br_build_rc(b), BR_EINVAL);
+    br_build_clear(b);
+    assert_true(br_build_memory(b) > 0 && br_build_memory(b) <= 1 << 20);
+    br_build_free(b);
+}
+
 /* Equal entries are one entry, the empty ones are 0, and nothing built is nothing taken. */
 static void test_interned(void **state)
 {
@@ -574,10 +627,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes), cmocka_unit_test(test_interned),
-        cmocka_unit_test(test_many),  cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_utf8),  cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_full),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_interned),
+        cmocka_unit_test(test_many),      cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_undo),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }
