@@ -65,7 +65,7 @@ def samples(sink):
     """All that came; each request is looked at once."""
     seen = vars(sink).setdefault("seen", [])
     calls = sink.of(otlp.PROFILES)
-    seen.extend(profile_view.samples(call.message) for call in calls[len(seen):])
+    seen.extend(list(profile_view.View(call.message).samples()) for call in calls[len(seen):])
     return [each for request in seen for each in request]
 
 
