@@ -322,7 +322,7 @@ static void on_kept_end(void *arg)
 static void *make_table(const void *arg)
 {
     const struct join_config *c = arg;
-    return join_table_new((size_t)c->max_bytes, c->window / 1000000);
+    return join_table_new((size_t)c->max_bytes, c->window / 1000000, 0);
 }
 
 static void free_table(void *table)

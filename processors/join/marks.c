@@ -74,10 +74,7 @@ static void add_figures(struct marking *m, const struct br_span *span, const str
                         struct br_addition *a)
 {
     static const uint8_t none[16];
-    enum join_measure measure = f->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
-                                : f->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
-                                : f->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
-                                                           : JOIN_OTHER;
+    enum join_measure measure = join_figures_measure(f);
     struct br_str types = {.max = 2048};
     for (unsigned i = 0; i < JOIN_SPAN_TYPES && f->types[i].used; i++)
         br_str_printf(&types, "%s%s", i ? "," : "",
@@ -104,7 +101,7 @@ static struct br_addition mark_span(struct marking *m, const struct br_span *spa
     if (!span->span_id)
         return a;
     bool has_figures =
-        figures && join_table_figures(m->j->table, span->trace_id, span->span_id, &f);
+        figures && join_table_figures(m->j->table, span->trace_id, span->span_id, &f, NULL);
     if (!has_figures && !likely)
         return a;
     m->has = marks_of(span);

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
+#include "processors/join/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
@@ -155,6 +156,16 @@ static void flush(struct entering *e)
     e->at = e->chunk;
 }
 
+static void add_thread(const struct join_table *t, const struct br_span *span,
+                       struct join_span *entry)
+{
+    struct join_identity identity = {0};
+    join_identity_read(t, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
+                       &identity);
+    entry->thread = identity.v[JOIN_THREAD_ID];
+    entry->thread_name = identity.v[JOIN_THREAD_NAME];
+}
+
 static void enter(struct entering *e, const struct br_span *span)
 {
     struct join_span *entry = &e->spans[e->n];
@@ -168,7 +179,10 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .name = span->name,
                                 .name_len = cut(span->name, span->name_len),
                                 .service = e->service.name,
-                                .service_len = e->service.name_len};
+                                .service_len = e->service.name_len,
+                                .service_hash = e->service.service};
+    if (span->thread)
+        add_thread(e->j->table, span, entry);
     if (e->attributes)
         add_attributes(e, span, entry);
     if (++e->n == CHUNK)

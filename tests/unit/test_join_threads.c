@@ -133,7 +133,7 @@ static void ask(struct thread *t, uint64_t now)
         (void)join_table_value(table, random % 16, text, (size_t)len, 50);
         break;
     default:
-        if (join_table_figures(table, trace, span, &f))
+        if (join_table_figures(table, trace, span, &f, NULL))
             t->n_broken += !f.types[0].used;
     }
 }
@@ -171,7 +171,7 @@ static uint64_t sum(const uint64_t *by_type)
 static void threads_lose_nothing(void **state)
 {
     (void)state;
-    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS)};
+    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 0)};
     struct thread threads[THREADS];
     assert_non_null(shared.table);
     atomic_init(&shared.clock_ms, 1000000);
