@@ -2,6 +2,7 @@
 import pytest
 
 from braid import Braid
+from pyroscope import Pyroscope
 from sink import Sink
 from tap import Tap
 
@@ -22,6 +23,14 @@ def new_sink():
 @pytest.fixture
 def sink(new_sink):
     return new_sink()
+
+
+@pytest.fixture
+def pyroscope():
+    """A stand-in for Pyroscope."""
+    made = Pyroscope()
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -16,33 +16,12 @@ static size_t number_of(const char *const *names, size_t n, struct br_entry key)
     return NOT_NAMED;
 }
 
-static bool white(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 static bool any_set(const uint8_t *id, size_t size)
 {
     for (size_t i = 0; i < size; i++)
         if (id[i])
             return true;
     return false;
-}
-
-static bool read_hex(const char *text, size_t len, uint8_t *out, size_t size)
-{
-    char digits[32];
-    while (len && white(text[len - 1]))
-        len--;
-    for (; len && white(*text); len--)
-        text++;
-    for (; len > 2 * size && *text == '0'; len--)
-        text++;
-    if (len == 0 || len > 2 * size)
-        return false;
-    memset(digits, '0', 2 * size);
-    memcpy(digits + 2 * size - len, text, len);
-    return br_hex_decode(digits, 2 * size, out, size) == (long)size && any_set(out, size);
 }
 
 static bool read_bytes(const uint8_t *data, uint64_t len, uint8_t *out, size_t size)
@@ -94,14 +73,14 @@ static bool read_id(const struct br_dictionary_view *view, struct br_field value
     struct br_entry s;
     switch (v.number) {
     case 1:
-        return read_hex((const char *)v.data, v.value, out, size);
+        return br_hex_id((const char *)v.data, v.value, out, size);
     case 3:
         return read_int(v.value, out, size);
     case 7:
         return read_bytes(v.data, v.value, out, size);
     case 8:
         s = br_dictionary_string(view, (uint32_t)v.value);
-        return read_hex((const char *)s.data, s.len, out, size);
+        return br_hex_id((const char *)s.data, s.len, out, size);
     default:
         return false;
     }

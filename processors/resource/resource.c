@@ -3,29 +3,28 @@
  * The resource processor, for both signals, with the actions of the Collector's. Only the Resource
  * message is written anew; everything else leaves as it came.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "otlp/dictionary.h"
 #include "otlp/resolve.h"
+#include "pipeline/attribute_rules.h"
 #include "pipeline/component.h"
 #include "processors/resource/cache.h"
-#include "processors/resource/rules.h"
 #include "wire/protobuf.h"
 
 #define SCRATCH_MAX (256u << 20)
 #define LOG_EVERY_MS 60000
 
 struct config {
-    struct br_structs attributes; /* struct resource_rule_config */
+    struct br_structs attributes; /* struct br_rule_config */
     struct br_strings metadata;   /* headers that from_context names; filled by check */
 };
 
 struct state {
     struct br_arena arena; /* of the rules */
-    struct resource_rules rules;
+    struct br_rules rules;
     struct resource_cache cache;
-    struct resource_message message;
+    struct br_attributes message;
     struct br_arena scratch; /* of the Resource at hand */
     struct br_log_limit limit;
     bool reads_metadata;
@@ -35,78 +34,35 @@ static const struct br_option options[] = {
     {.name = "attributes",
      .kind = BR_OPT_LIST,
      .offset = BR_OPT_FIELD(struct config, attributes, struct br_structs),
-     .sub = resource_rule_options,
-     .size = sizeof(struct resource_rule_config),
+     .sub = br_rule_options,
+     .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
     BR_OPT_END,
 };
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static void report(const struct resource_problem *p, const struct br_yaml *node, const char *path,
-                   struct br_errs *errs)
-{
-    const struct br_yaml *list = br_yaml_get(node, "attributes");
-    const struct br_yaml *rule = list && p->rule < list->n ? list->items[p->rule] : node;
-    const struct br_yaml *at = p->key ? br_yaml_get(rule, p->key) : NULL;
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s::attributes[%zu]%s%s", path, p->rule,
-                   p->key ? "::" : "", p->key ? p->key : "");
-    br_errs_add(errs, at ? at : rule, where, "%s", p->text);
-}
-
-static int note_metadata(struct config *c, struct br_arena *arena)
-{
-    const struct resource_rule_config *rules = c->attributes.v;
-    c->metadata.v = br_arena_calloc(arena, c->attributes.n, sizeof *c->metadata.v);
-    if (!c->metadata.v)
-        return BR_ENOMEM;
-    for (size_t i = 0; i < c->attributes.n; i++) {
-        const char *from = rules[i].from_context;
-        const char *header = from && *from ? resource_context_header(from) : NULL;
-        if (header)
-            c->metadata.v[c->metadata.n++] = header;
-    }
-    return 0;
-}
-
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
     struct config *c = config;
-    const struct resource_rule_config *rules = c->attributes.v;
-    struct resource_rules compiled;
-    struct resource_problem problem = {0};
-    int rc = 0;
-    if (c->attributes.n == 0)
-        return br_errs_add(errs, node, path,
-                           "\"attributes\" is missing: a list of actions, such as "
-                           "[{key: service.name, value: shop, action: upsert}]");
-    for (size_t i = 0; i < c->attributes.n && rc != BR_ENOMEM; i++) {
-        int one = resource_rules_compile(&rules[i], 1, arena, &compiled, &problem);
-        resource_rules_release(&compiled);
-        problem.rule = i;
-        if (one == BR_EINVAL)
-            report(&problem, node, path, errs);
-        rc = one ? one : rc;
-    }
-    return rc ? rc : note_metadata(c, arena);
+    int rc = br_rules_check(&c->attributes, "attributes", node, path, arena, errs);
+    return rc ? rc : br_rules_headers(&c->attributes, arena, &c->metadata);
 }
 
 static int create(struct br_node *node, struct br_err *err)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
-    struct resource_problem problem = {0};
+    struct br_rule_problem problem = {0};
     br_arena_init(&s->arena, 0);
     br_arena_init(&s->scratch, SCRATCH_MAX);
     s->message.arena = &s->scratch;
     s->reads_metadata = c->metadata.n > 0;
-    int rc =
-        resource_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
+    int rc = br_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
     if (!rc)
         return 0;
-    resource_rules_release(&s->rules);
+    br_rules_release(&s->rules);
     br_arena_release(&s->arena);
     return br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
 }
@@ -156,9 +112,9 @@ static int write_inline(struct job *j, const struct resource_input *in, struct b
 /* Reads the input and applies the rules to it. */
 static int apply(struct job *j, const uint8_t *data, size_t len)
 {
-    struct resource_message *m = &j->state->message;
-    if (resource_message_read(m, data, len) &&
-        resource_rules_apply(&j->state->rules, m, j->metadata))
+    struct br_attributes *m = &j->state->message;
+    if (br_attributes_read(m, BR_RESOURCE_ATTRIBUTES, data, len) &&
+        br_rules_apply(&j->state->rules, m, j->metadata))
         return 0;
     return m->too_many ? BR_EFULL : BR_ENOMEM;
 }
@@ -174,7 +130,7 @@ static struct br_buf *write_result(struct job *j, const struct resource_input *i
     uint8_t *p = buf->data;
     if (keep)
         p = br_put_bytes(br_put_bytes(p, in->data, in->len), in->metadata, in->metadata_len);
-    buf->len = (uint32_t)(resource_message_write(&j->state->message, p) - buf->data);
+    buf->len = (uint32_t)(br_attributes_write(&j->state->message, p) - buf->data);
     return buf;
 }
 
@@ -188,7 +144,7 @@ static int rewrite_new(struct job *j, struct br_part *part, struct resource_inpu
     size_t len = inlined ? inlined->len : in->len;
     if (!rc)
         rc = apply(j, data, len);
-    size_t out_len = rc ? 0 : resource_message_size(&j->state->message);
+    size_t out_len = rc ? 0 : br_attributes_size(&j->state->message);
     bool keep = !refers && in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
     struct br_buf *buf = rc || out_len > BR_BUF_MAX ? NULL : write_result(j, in, keep, out_len);
     if (buf) {
@@ -249,8 +205,8 @@ static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
     resource_cache_clear(&s->cache);
-    resource_message_release(&s->message);
-    resource_rules_release(&s->rules);
+    br_attributes_release(&s->message);
+    br_rules_release(&s->rules);
     br_arena_release(&s->scratch);
     br_arena_release(&s->arena);
 }

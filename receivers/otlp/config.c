@@ -39,36 +39,13 @@ static const struct br_option grpc_options[] = {
     BR_OPT_END,
 };
 
-static const struct br_option cors_options[] = {
-    BR_STRINGS(struct otlp_cors, allowed_origins, "origins with * as a wildcard"),
-    BR_STRINGS(struct otlp_cors, allowed_headers, "headers that a page may send; *: any"),
-    BR_STRINGS(struct otlp_cors, exposed_headers, "headers that a page may read"),
-    BR_INT(struct otlp_cors, max_age, 0, 0, 86400, "seconds that a preflight may be cached"),
-    BR_OPT_END,
-};
-
 static const struct br_option http_options[] = {
-    BR_STRING(struct otlp_http, endpoint, "localhost:4318", "host:port to listen on"),
-    BR_STRING(struct otlp_http, transport, "tcp", "tcp, or unix (endpoint is then a path)"),
-    BR_PRESENT(struct otlp_http, tls, struct br_tls_config, br_tls_server_options,
-               "TLS; absent: plaintext"),
-    BR_PRESENT(struct otlp_http, cors, struct otlp_cors, cors_options, "pages that may send"),
-    BR_INT(struct otlp_http, max_request_body_size, 64 << 20, 0, 255 << 20,
-           "largest body in bytes, also after decompression; 0: 64 MiB"),
-    BR_HEADERS(struct otlp_http, response_headers, "further headers of every response"),
-    BR_STRINGS(struct otlp_http, compression_algorithms,
-               "content codings to take: \"\", gzip, zstd, deflate, zlib; default: all of them"),
-    BR_DURATION(struct otlp_http, read_timeout, "0s", "a begun request without progress; 0: 30s"),
-    BR_DURATION(struct otlp_http, read_header_timeout, "0s", "as read_timeout; the shorter counts"),
-    BR_IGNORED("write_timeout", "a client that does not read is closed after 30s"),
-    BR_DURATION(struct otlp_http, idle_timeout, "1m", "close connections without requests after it"),
-    BR_BOOL(struct otlp_http, keep_alives_enabled, true, "more than one request on a connection"),
+    BR_HTTP_ROWS("localhost:4318"),
     BR_STRING(struct otlp_http, traces_url_path, "/v1/traces", "where traces are posted"),
     BR_STRING(struct otlp_http, profiles_url_path, "/v1development/profiles",
               "where profiles are posted"),
     BR_IGNORED("metrics_url_path", "Braid takes no metrics"),
     BR_IGNORED("logs_url_path", "Braid takes no logs"),
-    BR_IGNORED("include_metadata", "metadata that batch::metadata_keys names is kept anyway"),
     BR_OPT_END,
 };
 
@@ -88,25 +65,6 @@ const struct br_option otlp_options[] = {
            "how deep messages may nest"),
     BR_OPT_END,
 };
-
-static void check_endpoint(const char *endpoint, const char *transport, const struct br_yaml *node,
-                           const char *path, const char *key, struct br_errs *errs)
-{
-    char at[256], host[256];
-    unsigned port;
-    const struct br_yaml *where = br_yaml_get(node, "endpoint");
-    (void)snprintf(at, sizeof at, "%s::protocols::%s::%s", path, key, "endpoint");
-    if (strcmp(transport, "tcp") != 0 && strcmp(transport, "tcp4") != 0 &&
-        strcmp(transport, "tcp6") != 0 && strcmp(transport, "unix") != 0) {
-        (void)snprintf(at, sizeof at, "%s::protocols::%s::transport", path, key);
-        br_errs_add(errs, br_yaml_get(node, "transport"), at,
-                    "must be tcp or unix, got \"%s\"", transport);
-    } else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port)) {
-        br_errs_add(errs, where ? where : node, at,
-                    "must be host:port with a port from 0 to 65535, as localhost:4317, got \"%s\"",
-                    endpoint);
-    }
-}
 
 static void check_paths(const struct otlp_http *http, const struct br_yaml *node, const char *path,
                         struct br_errs *errs)
@@ -129,19 +87,22 @@ int otlp_check(void *config, const struct br_yaml *node, const char *path, struc
     struct otlp_config *c = config;
     const struct br_yaml *protocols = br_yaml_get(node, "protocols");
     size_t before = errs->n_errors;
+    char at[256];
     (void)arena;
     if (!c->protocols.grpc && !c->protocols.http) {
-        char at[256];
         (void)snprintf(at, sizeof at, "%s::protocols", path);
         return br_errs_add(errs, protocols ? protocols : node, at,
                            "must name grpc, http or both, as \"protocols: {grpc: {}, http: {}}\"");
     }
-    if (c->protocols.grpc)
-        check_endpoint(c->protocols.grpc->endpoint, c->protocols.grpc->transport,
-                       br_yaml_get(protocols, "grpc"), path, "grpc", errs);
+    if (c->protocols.grpc) {
+        (void)snprintf(at, sizeof at, "%s::protocols::grpc", path);
+        br_endpoint_check(c->protocols.grpc->endpoint, c->protocols.grpc->transport,
+                          br_yaml_get(protocols, "grpc"), at, errs);
+    }
     if (c->protocols.http) {
-        check_endpoint(c->protocols.http->endpoint, c->protocols.http->transport,
-                       br_yaml_get(protocols, "http"), path, "http", errs);
+        const struct br_http_config *http = &c->protocols.http->server;
+        (void)snprintf(at, sizeof at, "%s::protocols::http", path);
+        br_endpoint_check(http->endpoint, http->transport, br_yaml_get(protocols, "http"), at, errs);
         check_paths(c->protocols.http, br_yaml_get(protocols, "http"), path, errs);
     }
     return errs->n_errors > before ? BR_EINVAL : 0;

@@ -180,6 +180,32 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
     return (long)(len / 2);
 }
 
+static bool white(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size)
+{
+    char digits[32];
+    uint8_t any = 0;
+    while (len && white(text[len - 1]))
+        len--;
+    for (; len && white(*text); len--)
+        text++;
+    for (; len > 2 * size && *text == '0'; len--)
+        text++;
+    if (len == 0 || len > 2 * size)
+        return false;
+    memset(digits, '0', 2 * size);
+    memcpy(digits + 2 * size - len, text, len);
+    if (br_hex_decode(digits, 2 * size, out, size) != (long)size)
+        return false;
+    for (size_t i = 0; i < size; i++)
+        any |= out[i];
+    return any != 0;
+}
+
 static int base64_digit(char c)
 {
     if (c >= 'A' && c <= 'Z')

@@ -40,6 +40,11 @@ void br_str_base64(struct br_str *s, const uint8_t *data, size_t len);
  * character is not hex, the length is odd or it does not fit. */
 long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size);
 
+/* Reads an id of `size` bytes (at most 16) written as hex in whatever way: of either case, blanks
+ * around it, shorter and padded with zeros, or with too many of them. False (and `out` is undefined)
+ * when it is not hex, too long, or nothing but zeros, which is no id. */
+bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
+
 /* Decodes base64, standard or URL alphabet, padding optional. `out` needs len / 4 * 3 + 3 bytes.
  * Returns the number of bytes, or -1 when it is not base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);

@@ -8,8 +8,8 @@
  * one closes what is open at its level and below. What is built is valid by construction: strings are
  * made UTF-8 (bad sequences become U+FFFD), indices come from the builder, ids have their lengths.
  *
- * Errors stick: after the first (BR_EFULL when max_bytes would be passed, or BR_ENOMEM) nothing is
- * added, indices are 0, and br_build_take says it. So a reader need not look after each call, but has
+ * Errors stick: after the first (BR_EFULL when max_bytes would be passed, BR_ENOMEM, or BR_EINVAL for
+ * what no reader may ask for: an index from elsewhere, a message outside its parent) nothing is added, indices are 0, and br_build_take says it. So a reader need not look after each call, but has
  * to stop at br_build_rc in its outer loops.
  */
 #pragma once
@@ -46,6 +46,8 @@ uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *d
 uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct br_addition *texts,
                                   size_t n);
 uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value, uint32_t unit);
+uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t *values, size_t n,
+                                 uint32_t unit);
 uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value);
 
 struct br_build_mapping {

@@ -117,6 +117,26 @@ uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value,
     return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, 3, unit));
 }
 
+uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t *values, size_t n,
+                                 uint32_t unit)
+{
+    size_t list = 0;
+    for (size_t i = 0; i < n; i++)
+        list += 3 + br_varint_size((uint64_t)values[i]);
+    uint8_t *o = begin_attribute(b, key, br_len_size(5, list));
+    if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
+        return 0;
+    *o++ = (uint8_t)BR_SCAN_LEN(5);
+    o = br_put_varint(o, list);
+    for (size_t i = 0; i < n; i++) {
+        *o++ = (uint8_t)BR_SCAN_LEN(1);
+        *o++ = (uint8_t)(1 + br_varint_size((uint64_t)values[i]));
+        *o++ = (uint8_t)BR_SCAN_VARINT(3);
+        o = br_put_varint(o, (uint64_t)values[i]);
+    }
+    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, 3, unit));
+}
+
 uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value)
 {
     uint8_t *o = begin_attribute(b, key, 2);

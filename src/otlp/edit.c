@@ -83,13 +83,10 @@ static uint8_t *write(struct edit *e, const uint8_t *p, const uint8_t *end, int 
     return out;
 }
 
-/* Finds the Resource again, in the new bytes. */
 static void note_resource(struct br_part *part)
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field f;
-    part->res_at = part->res_body_at = part->body_at;
-    part->res_len = 0;
     while (p < end) {
         const uint8_t *next = br_field_next(p, end, &f);
         if (f.number == 1) {
@@ -100,6 +97,23 @@ static void note_resource(struct br_part *part)
         }
         p = next;
     }
+}
+
+void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf)
+{
+    struct br_field f;
+    item->size -= br_part_size(part);
+    br_buf_unref(part->buf);
+    part->buf = buf;
+    part->raw = buf->data;
+    part->raw_len = buf->len;
+    br_field_next(part->raw, part->raw + part->raw_len, &f);
+    part->body_at = part->res_at = part->res_body_at = (uint32_t)(f.data - part->raw);
+    part->res_len = 0;
+    if (part->kind == BR_PART_RESOURCE)
+        note_resource(part);
+    item->size += br_part_size(part);
+    item->spans = NULL; /* they pointed into the old bytes */
 }
 
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions)
@@ -117,21 +131,13 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
         br_free(e.sizes);
         return size == SIZE_MAX && !e.no_memory ? BR_EINVAL : BR_ENOMEM;
     }
-    item->size -= br_part_size(part);
     uint8_t *out = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
     out = br_put_varint(out, size);
-    part->body_at = (uint32_t)(out - buf->data);
     e.leaf = 0;
     out = write(&e, body, end, 0, out);
     br_free(e.sizes);
     buf->len = (uint32_t)(out - buf->data);
-    br_buf_unref(part->buf);
-    part->buf = buf;
-    part->raw = buf->data;
-    part->raw_len = buf->len;
-    note_resource(part);
-    item->size += br_part_size(part);
-    item->spans = NULL; /* they pointed into the old bytes */
+    br_part_set_bytes(item, part, buf);
     return 0;
 }
 

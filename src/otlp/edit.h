@@ -25,6 +25,11 @@ struct br_addition {
  * BR_ENOMEM; on failure the item is unchanged. */
 int br_part_append(struct br_item *item, struct br_part *part, const struct br_addition *additions);
 
+/* Makes `buf`, which it takes, the bytes of `part`: one field, that a walk would accept, of the
+ * part's kind. Finds its Resource again; n_items are the caller's to keep right, a replaced Resource
+ * stays beside it. */
+void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf);
+
 /* Encodes a KeyValue with a string, an int64 or a truth value as field `field` of its parent, into
  * `arena`, appended to `*a`. Returns 0 or
  * BR_ENOMEM. */

@@ -4,7 +4,8 @@
  * ways, driven by protobuf-c's descriptors: JSON becomes wire bytes and wire bytes become JSON,
  * without a struct in between. Ids are hex (any case when read), other bytes base64, enums numbers
  * (names are accepted when read), 64-bit integers strings (numbers are accepted when read), names
- * lowerCamelCase, unknown names ignored, null means absent.
+ * lowerCamelCase, unknown names ignored, null means absent. Messages that are not OpenTelemetry's have
+ * their fields' original names accepted too, as ProtoJSON says.
  */
 #pragma once
 

@@ -466,6 +466,7 @@ static void find_fields(const struct reader *r, const ProtobufCMessageDescriptor
 {
     const struct br_json_node *nodes = r->tree.nodes;
     char names[BR_JSON_FIELDS_MAX][BR_JSON_NAME_MAX];
+    bool original = br_json_original_names(desc);
     assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
     for (unsigned i = 0; i < desc->n_fields; i++) {
         values[i] = NULL;
@@ -474,7 +475,8 @@ static void find_fields(const struct reader *r, const ProtobufCMessageDescriptor
     for (uint32_t at = object->at; at != 0; at = nodes[nodes[at].prev].prev) {
         const struct br_json_node *key = &nodes[nodes[at].prev];
         for (unsigned i = 0; i < desc->n_fields; i++) {
-            if (br_json_string_is(&r->tree, key, names[i])) {
+            if (br_json_string_is(&r->tree, key, names[i]) ||
+                (original && br_json_string_is(&r->tree, key, desc->fields[i].name))) {
                 values[i] = values[i] ? values[i] : &nodes[at];
                 break;
             }

@@ -40,6 +40,11 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
     return out;
 }
 
+bool br_json_original_names(const ProtobufCMessageDescriptor *desc)
+{
+    return strncmp(desc->package_name, "opentelemetry.", 14) != 0;
+}
+
 size_t br_json_id_size(const ProtobufCFieldDescriptor *field)
 {
     if (field->type != PROTOBUF_C_TYPE_BYTES)

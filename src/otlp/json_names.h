@@ -6,6 +6,7 @@
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "wire/protobuf.h"
@@ -16,6 +17,10 @@
 /* The lowerCamelCase name of a field, as protoc makes it (an underscore goes, the letter after it
  * becomes upper case), terminated. Returns `out`. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
+
+/* True when a reader takes a message's fields by the names of the schema as well ("raw_profile"), which
+ * ProtoJSON wants and OTLP forbids. */
+bool br_json_original_names(const ProtobufCMessageDescriptor *desc);
 
 /* Bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId and
  * parentSpanId; 0 for every other field. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/err.h"
+#include "otlp/edit.h"
 #include "otlp/resolve.h"
 #include "otlp/scan.h"
 #include "pipeline/host.h"
@@ -165,27 +166,6 @@ static int put_dictionary_field(const struct br_inliner *in, const struct br_fie
     return put(in, f->at, (size_t)(next - f->at));
 }
 
-/* Where the body and the Resource of the part are in its new bytes. */
-static void locate(struct br_part *part)
-{
-    const uint8_t *end = part->raw + part->raw_len;
-    struct br_field f;
-    br_field_next(part->raw, end, &f);
-    part->body_at = part->res_at = part->res_body_at = (uint32_t)(f.data - part->raw);
-    part->res_len = 0;
-    if (part->kind != BR_PART_RESOURCE)
-        return;
-    for (const uint8_t *p = f.data; p < end;) {
-        const uint8_t *at = p;
-        p = br_field_next(p, end, &f);
-        if (f.number != 1)
-            continue;
-        part->res_at = (uint32_t)(at - part->raw);
-        part->res_len = (uint32_t)(p - at);
-        part->res_body_at = (uint32_t)(f.data - part->raw);
-    }
-}
-
 /* Keeps the bytes of the dictionary, which the strings are read from, while parts are replaced. */
 static int hold_dictionary(const struct br_item *item, struct br_rope *hold)
 {
@@ -212,13 +192,7 @@ static int rewrite_body(struct br_item *item, struct br_part *part, struct br_in
         br_buf_unref(buf);
         return rc;
     }
-    item->size -= br_part_size(part);
-    br_buf_unref(part->buf);
-    part->buf = buf;
-    part->raw = buf->data;
-    part->raw_len = buf->len;
-    locate(part);
-    item->size += br_part_size(part);
+    br_part_set_bytes(item, part, buf);
     return 0;
 }
 

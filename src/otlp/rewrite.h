@@ -20,7 +20,7 @@ enum br_level {
     BR_LEVEL_ITEM,    /* Span or Sample */
 };
 
-enum br_verdict {
+enum br_change {
     BR_KEEP,
     BR_DROP,    /* scopes cannot be dropped; what is empty after drops goes by itself */
     BR_REPLACE, /* by `out` */

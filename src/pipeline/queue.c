@@ -22,6 +22,8 @@ struct br_queue {
     unsigned in_flight;
     bool stalled;          /* the destination refused the last attempt for now */
     size_t stalled_bytes;  /* our part of host->stalled_bytes */
+    size_t capacity;       /* this worker's shares of queue_size and num_consumers */
+    unsigned consumers;
     struct br_timer again; /* for what could not be sent without memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
@@ -78,7 +80,9 @@ static void check_empty(struct br_queue *q)
 /* The exporter gave up on what nobody waits for any more. */
 static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
 {
-    const char *reason = o->verdict == BR_REJECT ? "rejected" : "retries_exhausted";
+    const char *reason = o->verdict == BR_REJECT ? "rejected"
+                         : q->closing            ? "shutdown"
+                                                 : "retries_exhausted";
     br_keep_drop(q->node, item, reason, o, &q->log_limit);
 }
 
@@ -135,12 +139,12 @@ static bool send_one(struct br_queue *q, struct br_item *item)
 
 static bool fits(const struct br_queue *q, const struct br_item *item)
 {
-    return q->size == 0 || q->size + size_of(q, item) <= (size_t)q->config->queue_size;
+    return q->size == 0 || q->size + size_of(q, item) <= q->capacity;
 }
 
 static void dispatch(struct br_queue *q)
 {
-    unsigned most = q->config->enabled ? (unsigned)q->config->num_consumers : ~0u;
+    unsigned most = q->config->enabled ? q->consumers : ~0u;
     while (!q->closing && q->in_flight < most && !br_list_empty(&q->waiting)) {
         struct br_item *item = br_container_of(br_list_shift(&q->waiting), struct br_item, link);
         if (!send_one(q, item)) {
@@ -270,7 +274,15 @@ static void make_metrics(struct br_queue *q)
     q->flight_metric =
         br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_in_flight_requests", NULL, NULL);
     *br_node_metric(q->node, BR_GAUGE, "otelcol_exporter_queue_capacity", NULL, NULL) =
-        (double)q->config->queue_size;
+        (double)q->capacity;
+}
+
+/* What of a total is this worker's: the shares of all add up to it, unless there are more workers. */
+static size_t share(const struct br_host *h, int64_t total)
+{
+    size_t n = h->n_workers ? h->n_workers : 1, all = (size_t)total;
+    size_t mine = all / n + (h->worker < all % n);
+    return mine ? mine : 1;
 }
 
 struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config *config,
@@ -284,6 +296,8 @@ struct br_queue *br_queue_new(struct br_node *node, const struct br_queue_config
     q->node = node;
     q->config = config;
     q->next = next;
+    q->capacity = share(node->host, config->queue_size);
+    q->consumers = (unsigned)share(node->host, config->num_consumers);
     br_list_init(&q->waiting);
     br_list_init(&q->overflow);
     br_list_init(&q->flying);
@@ -364,9 +378,10 @@ static const struct br_option queue_batch_options[] = {
 
 #define QUEUE_ROWS(on)                                                                             \
     BR_BOOL(struct br_queue_config, enabled, (on), "answer before the exporter has"),              \
-        BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000, "requests under way at once"), \
+        BR_INT(struct br_queue_config, num_consumers, 10, 1, 10000,                                \
+               "requests under way at once, all workers together"),                                \
         BR_INT(struct br_queue_config, queue_size, 1000, 1, 9007199254740992.0,                    \
-               "how much it holds"),                                                               \
+               "how much it holds, all workers together"),                                         \
         BR_ENUM(struct br_queue_config, sizer, "requests", sizers, "unit of queue_size"),          \
         BR_BOOL(struct br_queue_config, block_on_overflow, false,                                  \
                 "wait instead of refusing when full"),                                             \

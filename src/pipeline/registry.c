@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/component.h"
 
+extern const struct br_component br_attributes_processor;
 extern const struct br_component br_batch_processor;
 extern const struct br_component br_debug_exporter;
 extern const struct br_component br_file_exporter;
+extern const struct br_component br_filter_processor;
 extern const struct br_component br_health_check_extension;
 extern const struct br_component br_join_processor;
 extern const struct br_component br_memory_limiter_processor;
@@ -11,13 +13,19 @@ extern const struct br_component br_nop_exporter;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
+extern const struct br_component br_probabilistic_sampler_processor;
+extern const struct br_component br_pyroscope_receiver;
 extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
     &br_otlp_receiver,
+    &br_pyroscope_receiver,
+    &br_attributes_processor,
     &br_batch_processor,
+    &br_filter_processor,
     &br_join_processor,
     &br_memory_limiter_processor,
+    &br_probabilistic_sampler_processor,
     &br_resource_processor,
     &br_debug_exporter,
     &br_file_exporter,

@@ -268,6 +268,16 @@ static void join_threads(struct app *app)
             br_loop_read_mail(app->workers[i].loop);
 }
 
+/* A further signal, which finds no handler any more, must not kill what has nothing left to do. */
+static void hold_signals(void)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+}
+
 static void free_all(struct app *app, bool ran)
 {
     struct br_metrics *sum = ran ? br_metrics_new() : NULL;
@@ -316,6 +326,7 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     if (!rc) {
         br_info(&log_service, "ready: %u worker%s", app.n_workers, app.n_workers == 1 ? "" : "s");
         br_loop_run(app.workers[0].loop);
+        hold_signals();
     }
     if (rc)
         stop_all(&app);

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,19 @@
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
 /* Profile attributes. */
+#define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames"             /* string */
+#define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames"             /* string */
+#define BR_PROFILE_COMMENT "pprof.profile.comment"                     /* string[] */
+#define BR_PROFILE_DOC_URL "pprof.profile.doc_url"                     /* string */
 #define BR_PROFILE_CUMULATIVE "pprof.profile.cumulative" /* bool: since the process began */
+
+/* Mapping and location attributes; the truth values only where they are true. */
+#define BR_MAPPING_BUILD_ID "process.executable.build_id.gnu" /* string */
+#define BR_MAPPING_HAS_FUNCTIONS "pprof.mapping.has_functions"
+#define BR_MAPPING_HAS_FILENAMES "pprof.mapping.has_filenames"
+#define BR_MAPPING_HAS_LINE_NUMBERS "pprof.mapping.has_line_numbers"
+#define BR_MAPPING_HAS_INLINE_FRAMES "pprof.mapping.has_inline_frames"
+#define BR_LOCATION_IS_FOLDED "pprof.location.is_folded"
 
 enum br_profile_format {
     BR_FORMAT_PPROF,
@@ -49,7 +62,9 @@ struct br_profile_source {
     const char *pyroscope_name; /* NULL: see from_pyroscope */
     bool from_pyroscope; /* without a name: finds it by the rules of Pyroscope's ingestion and sets
                             BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
-    const uint8_t *profile_id; /* 16 bytes, or NULL */
+    const char *spy_name; /* pprof of /ingest: "pyspy" and others get the repairs that Pyroscope's
+                             ingestion makes to what they send; NULL: unknown */
+    const uint8_t *profile_id; /* 16 bytes, of every Profile; or NULL */
     uint64_t start_ns, end_ns; /* when the format does not say */
     double sample_rate;        /* in Hz, of formats that count samples; 0: 100 */
     const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
@@ -58,7 +73,7 @@ struct br_profile_source {
     size_t labels_len;
     const struct br_sample_type *types; /* pprof */
     size_t n_types;
-    bool cumulative; /* pprof: values are since the process began */
+    bool cumulative; /* pprof: values are since the process began, but for inuse_* */
 };
 
 /* Adds what `s` holds to the request under construction as ResourceProfiles of its own. `scratch` is
@@ -79,6 +94,7 @@ br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 
 /* Pyroscope's `__name__` for a pprof with these sample types: "process_cpu", "memory" ... Written to
- * `ret`. Source: the rules of Pyroscope's /ingest for pprof. */
+ * `ret`, cut where it does not fit. `configs` NULL: Pyroscope's own. Source: grafana/pyroscope
+ * pkg/og/convert/pprof. */
 void br_pyroscope_name(const char *const *types, size_t n, const struct br_sample_type *configs,
                        size_t n_configs, char *ret, size_t size);

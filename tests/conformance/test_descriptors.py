@@ -42,6 +42,12 @@ PPROF = {
     "Function": "id=1 name=2 system_name=3 filename=4 start_line=5",
 }
 
+# Nor does Pyroscope. Source: github.com/grafana/pyroscope, api/push/v1/push.proto and types/v1.
+PUSH = {
+    "PushRequest": "series=1", "PushResponse": "", "RawProfileSeries": "labels=1 samples=2",
+    "LabelPair": "name=1 value=2", "RawSample": "raw_profile=1 ID=2",
+}
+
 
 def compile_ours(folder):
     """Our files as a FileDescriptorSet, by the compiler that the build uses."""
@@ -131,7 +137,7 @@ def ours(raw):
 
 
 def test_every_file_is_held_against_something(raw):
-    assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto"}
+    assert set(raw) == set(OFFICIAL) | {"pprof/profile.proto", "push/v1/push.proto"}
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -145,6 +151,13 @@ def test_profiles_are_at_the_numbering_of_1_10():
     assert {k: v["number"] for k, v in sample.items()} == {
         "stack_index": 1, "attribute_indices": 2, "link_index": 3, "values": 4,
         "timestamps_unix_nano": 5}
+
+
+def test_push(ours):
+    file = ours["push/v1/push.proto"]
+    assert file.package == "push.v1"
+    assert {m.name: " ".join(f"{f.name}={f.number}" for f in m.fields)
+            for m in file.message_types_by_name.values()} == PUSH
 
 
 def test_pprof(ours):

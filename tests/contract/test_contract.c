@@ -35,7 +35,9 @@ static const struct {
     const char *name, *yaml;
 } settings[] = {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
+    {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
+    {BR_PROCESSOR, "probabilistic_sampler", "{sampling_percentage: 100, fail_closed: false}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},

@@ -184,7 +184,7 @@ def test_ledger_closes_at_every_scrape(braid, new_sink, workers, processors):
     retry = {"initial_interval": "5ms", "max_interval": "20ms", "max_elapsed_time": "100ms"}
     server = braid(pipelines(
         {**exporter("grpc", mixed, "/mixed", retry_on_failure=retry),
-         **exporter("proto", gone, "/gone", retry_on_failure=retry, sending_queue={"queue_size": 50})},
+         **exporter("proto", gone, "/gone", retry_on_failure=retry, sending_queue={"queue_size": 50 * workers, "num_consumers": 10 * workers})},
         processors=processors, workers=workers))
     traffic = Traffic(server, 4)
     accounts = {signal: {} for signal in SIGNALS}

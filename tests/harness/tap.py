@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay between Braid and a sink that counts the bytes and can cut the wire."""
+"""A TCP relay, between a client and Braid or Braid and a sink: it keeps what was sent and can cut the wire."""
 
 import socket
 import threading
@@ -14,6 +14,7 @@ class Tap:
         self.grpc = self.http = f"127.0.0.1:{self._server.getsockname()[1]}"
         self.n_sent = 0         # bytes from Braid to the sink
         self.n_connections = 0
+        self.sent = []          # of each connection, the bytes from near to far
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -29,15 +30,17 @@ class Tap:
                 near.close()
                 continue
             self.n_connections += 1
+            self.sent.append(bytearray())
             self._sockets += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(near, far, self.sent[-1]), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, None), daemon=True).start()
 
-    def _pump(self, source, target, count):
+    def _pump(self, source, target, sent):
         try:
             while data := source.recv(65536):
-                if count:
+                if sent is not None:
                     self.n_sent += len(data)
+                    sent += data
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:

@@ -155,11 +155,29 @@ void rig_turn(struct rig *r)
         ;
 }
 
+double rig_dropped(const struct rig *r, enum br_signal signal, const char *reason)
+{
+    struct br_str text = {0};
+    char prefix[128];
+    double sum = 0;
+    br_metrics_print(r->host.metrics, &text);
+    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped{signal=\"%s\",reason=\"%s",
+                   br_signal_name(signal), reason ? reason : "");
+    for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
+        const char *after = at + strlen(prefix);
+        if (!reason || *after == '"')
+            sum += strtod(strchr(after, ' ') + 1, NULL);
+    }
+    br_str_release(&text);
+    return sum;
+}
+
 static void check_ledger(const struct rig *r)
 {
     for (int s = 0; s < BR_SIGNALS; s++) {
         const struct br_ledger *l = &r->host.ledger;
-        assert_true(*l->received[s] == *l->sent[s] + *l->rejected[s]);
+        double dropped = rig_dropped(r, (enum br_signal)s, NULL);
+        assert_true(*l->received[s] == *l->sent[s] + *l->rejected[s] + dropped);
         assert_true(*l->held[s] == 0);
     }
 }

@@ -53,5 +53,8 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json);
 /* The value of a metric, -1 when there is none. */
 double rig_metric(struct rig *r, const char *name, const char *labels);
 
+/* Spans or samples that the ledger says were dropped for a reason; NULL: for any. */
+double rig_dropped(const struct rig *r, enum br_signal signal, const char *reason);
+
 /* Finishes what is finished, runs timers that are due. */
 void rig_turn(struct rig *r);

@@ -18,6 +18,7 @@
 #include "otlp/edit.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/gen.h"
 #include "tests/support/items.h"
 
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
@@ -40,181 +41,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* --- Random requests -------------------------------------------------------------------------- */
-
-struct gen {
-    struct wire *w;
-    uint64_t random;
-    enum br_signal signal;
-};
-
-static unsigned below(struct gen *g, unsigned n)
-{
-    return (unsigned)(fake_random(&g->random) % n);
-}
-
-/* Ends a message, now and then with a length of five bytes, as async-profiler writes it. */
-static void close_message(struct gen *g, size_t start)
-{
-    if (below(g, 3)) {
-        wire_close(g->w, start);
-        return;
-    }
-    size_t len = g->w->len - start;
-    wire_raw(g->w, "01234", 5);
-    memmove(g->w->data + start + 5, g->w->data + start, len);
-    for (unsigned i = 0; i < 5; i++)
-        g->w->data[start + i] = (uint8_t)((len >> (7 * i) & 0x7f) | (i < 4 ? 0x80 : 0));
-}
-
-/* A field that no schema knows, of a random wire type. */
-static void unknown(struct gen *g)
-{
-    uint32_t field = 500 + below(g, 3);
-    switch (below(g, 12)) {
-    case 0:
-        wire_varint(g->w, field, fake_random(&g->random));
-        break;
-    case 1:
-        wire_i64(g->w, field, fake_random(&g->random));
-        break;
-    case 2:
-        wire_i32(g->w, field, 7);
-        break;
-    case 3:
-        wire_str(g->w, field, "unknown");
-        break;
-    default:
-        break;
-    }
-}
-
-static void text(struct gen *g, uint32_t field)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
-    wire_len(g->w, field, letters, below(g, 26));
-}
-
-static void span(struct gen *g)
-{
-    size_t at = wire_open(g->w, 2);
-    unknown(g);
-    wire_len(g->w, 1, "0123456789abcdef", 16);
-    wire_len(g->w, 2, "01234567", 8);
-    if (below(g, 2))
-        wire_attribute(g->w, 9, "before", "the name");
-    text(g, 5);
-    for (unsigned n = below(g, 8); n > 0; n--)
-        wire_attribute(g->w, 9, "http.route", "/a/long/enough/route/to/need/two/bytes/of/length");
-    wire_i64(g->w, 7, fake_random(&g->random));
-    unknown(g);
-    close_message(g, at);
-}
-
-static void sample(struct gen *g)
-{
-    size_t at = wire_open(g->w, 2);
-    unknown(g);
-    if (below(g, 2))
-        wire_varint(g->w, 3, 0);
-    if (below(g, 2)) {
-        wire_varint(g->w, 2, 0); /* not packed */
-        wire_varint(g->w, 2, 0);
-    } else {
-        size_t list = wire_open(g->w, 2);
-        wire_number(g->w, 0);
-        close_message(g, list);
-    }
-    size_t list = wire_open(g->w, 4);
-    for (unsigned n = 1 + below(g, 60); n > 0; n--)
-        wire_number(g->w, fake_random(&g->random));
-    close_message(g, list);
-    unknown(g);
-    close_message(g, at);
-}
-
-static void profile(struct gen *g)
-{
-    size_t at = wire_open(g->w, 2);
-    wire_i64(g->w, 3, 1);
-    for (unsigned n = below(g, 5); n > 0; n--)
-        sample(g);
-    unknown(g);
-    wire_varint(g->w, 6, 1000);
-    for (unsigned n = below(g, 3); n > 0; n--)
-        sample(g);
-    close_message(g, at);
-}
-
-static void scope(struct gen *g)
-{
-    size_t at = wire_open(g->w, 2);
-    for (unsigned n = below(g, 4); n > 0; n--) {
-        if (g->signal == BR_TRACES)
-            span(g);
-        else
-            profile(g);
-    }
-    size_t inner = wire_open(g->w, 1);
-    text(g, 1);
-    close_message(g, inner);
-    unknown(g);
-    text(g, 3);
-    close_message(g, at);
-}
-
-static void resource(struct gen *g)
-{
-    size_t at = wire_open(g->w, 1);
-    wire_attribute(g->w, 1, "service.name", "shop");
-    unknown(g);
-    close_message(g, at);
-}
-
-static void resources(struct gen *g)
-{
-    size_t at = wire_open(g->w, 1);
-    unsigned where = below(g, 4); /* first, last, in the middle, nowhere */
-    unknown(g);
-    if (where == 0)
-        resource(g);
-    for (unsigned n = below(g, 3); n > 0; n--)
-        scope(g);
-    if (where == 2)
-        resource(g);
-    for (unsigned n = below(g, 3); n > 0; n--)
-        scope(g);
-    text(g, 3);
-    if (where == 1)
-        resource(g);
-    close_message(g, at);
-}
-
-static void request(struct gen *g)
-{
-    wire_clear(g->w);
-    for (unsigned n = 1 + below(g, 3); n > 0; n--)
-        resources(g);
-    unknown(g);
-}
-
 /* --- What protobuf-c says --------------------------------------------------------------------- */
-
-static void *decode(const ProtobufCMessageDescriptor *d, const void *data, size_t len)
-{
-    void *m = protobuf_c_message_unpack(d, NULL, len, data);
-    assert_non_null(m);
-    return m;
-}
-
-static struct wire encode(const void *message)
-{
-    struct wire w = {.len = protobuf_c_message_get_packed_size(message)};
-    w.data = malloc(w.len + 1);
-    assert_non_null(w.data);
-    assert_int_equal(protobuf_c_message_pack(message, w.data), w.len);
-    return w;
-}
 
 /* Replaces a message by itself with the addition's bytes behind its own. */
 static void merge(void *slot, const struct br_addition *a)
@@ -222,11 +49,11 @@ static void merge(void *slot, const struct br_addition *a)
     ProtobufCMessage **m = slot;
     if (!a->len)
         return;
-    struct wire w = encode(*m);
+    struct wire w = gen_encode(*m);
     wire_raw(&w, a->data, a->len);
     const ProtobufCMessageDescriptor *d = (*m)->descriptor;
     protobuf_c_message_free_unpacked(*m, NULL);
-    *m = decode(d, w.data, w.len);
+    *m = gen_decode(d, w.data, w.len);
     wire_free(&w);
 }
 
@@ -257,30 +84,18 @@ static uint32_t merge_profiles(Profiles *r, const struct br_addition *a)
 static struct wire expected(enum br_signal signal, const struct wire *original,
                             const struct br_addition *a, uint32_t n)
 {
-    void *m = decode(signal == BR_TRACES ? &TRACES : &PROFILES, original->data, original->len);
+    void *m = gen_decode(signal == BR_TRACES ? &TRACES : &PROFILES, original->data, original->len);
     assert_int_equal(signal == BR_TRACES ? merge_traces(m, a) : merge_profiles(m, a), n);
-    struct wire w = encode(m);
+    struct wire w = gen_encode(m);
     protobuf_c_message_free_unpacked(m, NULL);
-    return w;
-}
-
-static struct wire written(struct br_item *item)
-{
-    struct br_rope rope = {0};
-    struct wire w = {0};
-    assert_int_equal(br_item_write(item, &rope), 0);
-    assert_int_equal(rope.len, item->size);
-    for (uint32_t i = 0; i < rope.n; i++)
-        wire_raw(&w, rope.v[i].data, rope.v[i].len);
-    br_rope_release(&rope);
     return w;
 }
 
 static void check_same(enum br_signal signal, const struct wire *want, struct br_item *item)
 {
-    struct wire bytes = written(item);
-    void *m = decode(signal == BR_TRACES ? &TRACES : &PROFILES, bytes.data, bytes.len);
-    struct wire got = encode(m);
+    struct wire bytes = gen_written(item);
+    void *m = gen_decode(signal == BR_TRACES ? &TRACES : &PROFILES, bytes.data, bytes.len);
+    struct wire got = gen_encode(m);
     assert_int_equal(got.len, want->len);
     if (got.len)
         assert_memory_equal(got.data, want->data, got.len);
@@ -296,10 +111,10 @@ static struct br_addition random_addition(struct gen *g, struct br_arena *arena)
     static const char value[] = "0123456789012345678901234567890123456789012345678901234567890123";
     struct br_addition a = {0};
     if (g->signal == BR_TRACES) {
-        for (unsigned n = below(g, 4); n > 0; n--) {
-            if (below(g, 2))
+        for (unsigned n = gen_below(g, 4); n > 0; n--) {
+            if (gen_below(g, 2))
                 assert_int_equal(br_add_string(arena, &a, 9, "pyroscope.profile.id", value,
-                                               below(g, sizeof value)),
+                                               gen_below(g, sizeof value)),
                                  0);
             else
                 assert_int_equal(br_add_int(arena, &a, 9, "profile.sample_count",
@@ -309,14 +124,14 @@ static struct br_addition random_addition(struct gen *g, struct br_arena *arena)
         return a;
     }
     struct wire w = {0};
-    if (below(g, 2)) {
+    if (gen_below(g, 2)) {
         size_t list = wire_open(&w, 2);
-        for (unsigned n = 1 + below(g, 20); n > 0; n--)
-            wire_number(&w, below(g, 1000));
+        for (unsigned n = 1 + gen_below(g, 20); n > 0; n--)
+            wire_number(&w, gen_below(g, 1000));
         wire_close(&w, list);
     }
-    if (below(g, 2))
-        wire_varint(&w, 3, below(g, 100000));
+    if (gen_below(g, 2))
+        wire_varint(&w, 3, gen_below(g, 100000));
     uint8_t *copy = br_arena_alloc(arena, w.len);
     assert_non_null(copy);
     if (w.len)
@@ -344,7 +159,7 @@ static void random_edits(struct fake_host *h, enum br_signal signal, uint64_t se
     struct gen g = {.w = &w, .random = seed, .signal = signal};
     struct br_arena arena;
     br_arena_init(&arena, 0);
-    request(&g);
+    gen_request(&g);
     struct br_item *item = items_walk(&h->host, signal, w.data, w.len);
     uint32_t n = item->n_items;
     struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
@@ -385,8 +200,8 @@ static void a_later_link_index_wins(void **state)
     for (uint32_t i = 0; i < item->n_parts; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             assert_int_equal(br_part_append(item, &item->parts[i], &a), 0);
-    struct wire bytes = written(item);
-    Profiles *m = decode(&PROFILES, bytes.data, bytes.len);
+    struct wire bytes = gen_written(item);
+    Profiles *m = gen_decode(&PROFILES, bytes.data, bytes.len);
     const Opentelemetry__Proto__Profiles__V1development__Sample *s =
         m->resource_profiles[0]->scope_profiles[0]->profiles[0]->samples[0];
     assert_int_equal(s->link_index, 2);
@@ -405,7 +220,7 @@ static void a_replaced_resource_stays(void **state)
         struct gen g = {.w = &w, .random = seed, .signal = BR_TRACES};
         struct br_arena arena;
         br_arena_init(&arena, 0);
-        request(&g);
+        gen_request(&g);
         wire_attribute(&other, 1, "service.name", "other");
         struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
         struct br_buf *buf = br_buf_new(h->host.pool, other.len);
@@ -417,7 +232,7 @@ static void a_replaced_resource_stays(void **state)
                 br_item_set_resource(item, &item->parts[i], buf, buf->data, other.len);
         br_buf_unref(buf);
         /* What the item is on the wire now is what the edit has to keep. */
-        bytes = written(item);
+        bytes = gen_written(item);
         uint32_t n = item->n_items;
         struct br_addition *a = br_arena_calloc(&arena, (size_t)n + 1, sizeof *a);
         assert_non_null(a);
@@ -452,7 +267,7 @@ static void edits_can_follow_each_other(void **state)
         struct gen g = {.w = &w, .random = seed, .signal = BR_PROFILES};
         struct br_arena arena;
         br_arena_init(&arena, 0);
-        request(&g);
+        gen_request(&g);
         struct br_item *item = items_walk(&h->host, BR_PROFILES, w.data, w.len);
         for (unsigned round = 0; round < 3; round++) {
             uint32_t n = item->n_items;
@@ -460,7 +275,7 @@ static void edits_can_follow_each_other(void **state)
             assert_non_null(a);
             for (uint32_t i = 0; i < n; i++)
                 a[i] = random_addition(&g, &arena);
-            struct wire before = written(item), want = expected(BR_PROFILES, &before, a, n);
+            struct wire before = gen_written(item), want = expected(BR_PROFILES, &before, a, n);
             append_all(item, a);
             check_same(BR_PROFILES, &want, item);
             for (uint32_t i = 0; i < item->n_parts; i++) {
@@ -489,7 +304,7 @@ static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
         struct br_item *item = items_walk(&h->host, BR_TRACES, w.data, w.len);
         item->parts[0].n_items = (uint32_t)(3 + wrong);
         assert_int_equal(br_part_append(item, &item->parts[0], a), BR_EINVAL);
-        struct wire after = written(item);
+        struct wire after = gen_written(item);
         assert_int_equal(after.len, w.len);
         assert_memory_equal(after.data, w.data, w.len);
         wire_free(&after);
@@ -534,7 +349,7 @@ static void without_memory_the_item_is_unchanged(void **state)
         int rc = br_part_append(item, &item->parts[0], a);
         fail_after = -1;
         assert_true(rc == 0 || rc == BR_ENOMEM);
-        struct wire after = written(item);
+        struct wire after = gen_written(item);
         if (rc) {
             n_failed++;
             assert_int_equal(after.len, w.len);

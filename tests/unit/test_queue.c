@@ -180,6 +180,22 @@ static void a_full_queue_refuses(void **state)
     assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 0);
 }
 
+/* Three workers of a queue for eight: three, three and two. */
+static void workers_share_its_size(void **state)
+{
+    struct bed *b = *state;
+    b->config.queue_size = 8;
+    b->h->host.n_workers = 3;
+    b->h->host.worker = 2;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (int i = 0; i < 4; i++)
+        send(b, BR_TRACES, (uint64_t)i, 1);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_int_equal(b->tally.n_retry, 2);
+    assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_capacity", "exporter=\"test\"") == 2);
+}
+
 static void sizes_may_be_items(void **state)
 {
     struct bed *b = *state;
@@ -344,9 +360,8 @@ static void what_is_left_is_dropped_for_shutdown(void **state)
     assert_int_equal(b->tally.n_retry, 1);
     br_queue_drop(b->queue);
     fake_host_turn(b->h);
-    /* One was given up by the exporter, two were ours, and two were still their senders'. */
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "retries_exhausted") == 4);
-    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 8);
+    /* One came back from the exporter, two waited, and two were still their senders'. */
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "shutdown") == 12);
     assert_int_equal(b->tally.n_retry, 3);
     br_queue_drop(b->queue);
 }
@@ -537,6 +552,7 @@ int main(void)
         TEST(disabled_it_hands_items_on_and_answers_back),
         TEST(partial_success_is_told_where_somebody_waits),
         TEST(a_full_queue_refuses),
+        TEST(workers_share_its_size),
         TEST(sizes_may_be_items),
         TEST(sizes_may_be_bytes),
         TEST(so_many_consumers_at_once),

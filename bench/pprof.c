@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How fast a pprof becomes OTLP: reads a file (plain, not gzip) over and over and prints samples of
+ * the pprof per CPU second, one row a line: name, a tab, the figure.
+ *
+ *     pprof FILE [SECONDS]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "pipeline/host.h"
+#include "profile/profile.h"
+#include "wire/protobuf.h"
+
+#define FILE_MAX (256u << 20)
+
+struct bench {
+    struct br_host host;
+    struct br_arena arena;
+    struct br_buf *file;
+    struct br_build *build;
+    uint32_t n_types;
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static _Noreturn void die(const char *what, const char *name)
+{
+    (void)fprintf(stderr, "pprof: %s: %s\n", name, what);
+    exit(1);
+}
+
+static void read_file(struct bench *b, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f || fseek(f, 0, SEEK_END))
+        die("cannot be read", path);
+    long len = ftell(f);
+    rewind(f);
+    b->file = len > 0 && len <= FILE_MAX ? br_buf_new(b->host.pool, (size_t)len) : NULL;
+    if (!b->file || fread(b->file->data, 1, (size_t)len, f) != (size_t)len)
+        die("cannot be read", path);
+    b->file->len = (uint32_t)len;
+    (void)fclose(f);
+}
+
+/* One conversion; samples of the pprof. */
+static uint32_t convert(struct bench *b)
+{
+    const struct br_profile_source source = {.data = b->file->data, .len = b->file->len};
+    struct br_item *item = br_item_new(&b->host, BR_PROFILES);
+    struct br_err err = {0};
+    if (!item || br_profile_read(b->build, BR_FORMAT_PPROF, &source, &b->arena, &err))
+        die(item ? err.text : "no memory", "br_profile_read");
+    if (br_build_take(b->build, item))
+        die("no memory", "br_build_take");
+    uint32_t n = item->n_items;
+    br_item_free(item);
+    br_arena_release(&b->arena);
+    return n / b->n_types;
+}
+
+static void measure(struct bench *b, const char *name, double seconds)
+{
+    uint64_t samples = 0;
+    (void)convert(b);
+    double start = cpu_seconds(), end = start;
+    while (end - start < seconds) {
+        samples += convert(b);
+        end = cpu_seconds();
+    }
+    printf("%s\t%.0f\n", name, (double)samples / (end - start));
+}
+
+/* Sample types of the file, by its first fields. */
+static uint32_t count_types(const struct bench *b)
+{
+    const uint8_t *p = b->file->data, *end = p + b->file->len;
+    uint32_t n = 0;
+    struct br_field f;
+    while (p && p < end && (p = br_field_next(p, end, &f)))
+        n += f.number == 1;
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct br_host_ops ops = {0};
+    if (argc < 2)
+        die("FILE [SECONDS]", "usage");
+    double seconds = argc > 2 ? strtod(argv[2], NULL) : 3;
+    struct bench b = {.host = {.ops = &ops, .pool = br_pool_new(FILE_MAX)},
+                      .arena = {.max = FILE_MAX}};
+    b.build = b.host.pool ? br_build_new(&b.host, FILE_MAX) : NULL;
+    if (!b.build)
+        die("no memory", argv[0]);
+    read_file(&b, argv[1]);
+    b.n_types = count_types(&b);
+    if (!b.n_types)
+        die("no samples", argv[1]);
+    measure(&b, "parse", seconds);
+    br_build_free(b.build);
+    br_buf_unref(b.file);
+    br_pool_free(b.host.pool);
+    return 0;
+}

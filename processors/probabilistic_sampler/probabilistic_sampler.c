@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The probabilistic sampler: spans by their trace and its tracestate, samples by the trace that
+ * they belong to, so that a trace that is kept keeps its samples. What the decision is made of is
+ * in sampler.h.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "otlp/groups.h"
+#include "otlp/rewrite.h"
+#include "otlp/scan.h"
+#include "otlp/trace_id.h"
+#include "pipeline/component.h"
+#include "pipeline/value.h"
+#include "processors/probabilistic_sampler/sampler.h"
+
+#define SCRATCH_MAX (64u << 20)
+
+enum { SPAN_TRACE_ID = 1, SPAN_TRACESTATE = 3, SPAN_ATTRIBUTES = 9 };
+enum { SAMPLE_ATTRIBUTES = 2, SAMPLE_LINK = 3 };
+enum { PROFILE_ID = 7 };
+
+enum unlinked { UNLINKED_KEEP, UNLINKED_BY_PROFILE_ID, UNLINKED_DROP };
+
+struct labels {
+    struct br_strings trace_id;
+};
+
+struct config {
+    double sampling_percentage;
+    int64_t hash_seed, sampling_precision;
+    int mode, unlinked;
+    bool fail_closed;
+    struct labels labels;
+};
+
+struct state {
+    struct sampler sampler;
+    struct sampler_verdict verdict; /* of the span at hand */
+    struct br_buf *body;            /* and what becomes of it */
+    struct br_arena scratch;        /* of the item at hand */
+    double *counts[BR_SIGNALS][SAMPLER_POLICIES][2];
+};
+
+static const char *const modes[] = {"hash_seed", "proportional", "equalizing", NULL};
+static const char *const unlinked[] = {"keep", "by_profile_id", "drop", NULL};
+
+static const struct br_option label_options[] = {
+    BR_STRINGS(struct labels, trace_id,
+               "sample attributes that hold a trace id; default: trace_id, "
+               "process.context.label.trace_id"),
+    BR_OPT_END,
+};
+
+static const struct br_option options[] = {
+    BR_DOUBLE(struct config, sampling_percentage, 0, 0, 0,
+              "per cent of the traces to keep; 100 and more: all"),
+    BR_ENUM(struct config, mode, "hash_seed", modes,
+            "hash_seed: by a hash of the trace id; proportional, equalizing: consistently, by "
+            "randomness and threshold of the tracestate"),
+    BR_INT(struct config, hash_seed, 0, 0, UINT32_MAX,
+           "hash_seed: another seed makes other decisions; equal on all instances of a layer"),
+    BR_BOOL(struct config, fail_closed, true,
+            "drops what cannot be decided: without trace id, or with a tracestate that is wrong; "
+            "false: keeps it"),
+    BR_INT(struct config, sampling_precision, 4, 1, BR_THRESHOLD_DIGITS,
+           "proportional, equalizing: hex digits of the threshold"),
+    BR_ENUM(struct config, unlinked, "keep", unlinked,
+            "samples that belong to no trace; by_profile_id: keeps sampling_percentage of the "
+            "profiles"),
+    BR_STRUCT(struct config, labels, label_options, "where samples have ids that are no link"),
+    BR_IGNORED("attribute_source", "of the Collector's, for logs"),
+    BR_IGNORED("from_attribute", "of the Collector's, for logs"),
+    BR_IGNORED("sampling_priority", "of the Collector's, for logs"),
+    BR_OPT_END,
+};
+
+/* --- Config ---------------------------------------------------------------------------------- */
+
+static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    static const char *trace_ids[] = {"trace_id", "process.context.label.trace_id"};
+    struct config *c = config;
+    const struct br_yaml *at = br_yaml_get(node, "sampling_percentage");
+    float percentage = (float)c->sampling_percentage;
+    (void)arena;
+    if (!c->labels.trace_id.n)
+        c->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
+    const char *wrong = !isfinite(percentage) ? "must be a number"
+                        : percentage < 0      ? "must not be negative"
+                        : percentage > 0 && (double)percentage / 100 < 0x1p-56
+                            ? "is too small: at least 2^-56 of the traces, or 0"
+                            : NULL;
+    return wrong ? br_errs_add(errs, at ? at : node, path, "sampling_percentage %s", wrong) : 0;
+}
+
+static double *counter(struct br_node *node, enum br_signal signal, enum sampler_policy policy,
+                       bool sampled)
+{
+    static const char *const policies[] = {
+        "trace_id_hash",     "trace_id_w3c",       "sampling_randomness",
+        "sampling_priority", "missing_randomness", "profile_id",
+        "unlinked"};
+    struct br_str labels = {.max = 1024};
+    br_label(&labels, "processor", node->id);
+    br_label(&labels, "policy", policies[policy]);
+    br_label(&labels, "sampled", sampled ? "true" : "false");
+    double *metric =
+        br_metric(node->host->metrics, BR_COUNTER,
+                  signal == BR_TRACES
+                      ? "otelcol_processor_probabilistic_sampler_count_traces_sampled"
+                      : "otelcol_processor_probabilistic_sampler_count_profile_samples_sampled",
+                  labels.data ? labels.data : "");
+    br_str_release(&labels);
+    return metric;
+}
+
+static int create(struct br_node *node, struct br_err *err)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    (void)err;
+    sampler_init(&s->sampler, (enum sampler_mode)c->mode, c->sampling_percentage,
+                 (uint32_t)c->hash_seed, (unsigned)c->sampling_precision, c->fail_closed);
+    br_arena_init(&s->scratch, SCRATCH_MAX);
+    return 0;
+}
+
+static void count(struct br_node *node, enum br_signal signal, enum sampler_policy policy,
+                  bool sampled)
+{
+    struct state *s = node->state;
+    double **metric = &s->counts[signal][policy][sampled];
+    if (!*metric)
+        *metric = counter(node, signal, policy, sampled);
+    ++**metric;
+}
+
+/* --- Spans ----------------------------------------------------------------------------------- */
+
+static enum sampler_wish wish_of(struct br_value value, struct br_arena *scratch, bool *no_memory)
+{
+    struct br_any any = br_any_read(value);
+    double v;
+    if (any.type != BR_VALUE_STRING && any.type != BR_VALUE_INT && any.type != BR_VALUE_DOUBLE)
+        return SAMPLER_NO_WISH;
+    if (!br_value_convert(value, BR_VALUE_DOUBLE, scratch, &value)) {
+        *no_memory = true;
+        return SAMPLER_NO_WISH;
+    }
+    any = br_any_read(value);
+    if (any.type != BR_VALUE_DOUBLE)
+        return SAMPLER_NO_WISH;
+    memcpy(&v, &any.number, sizeof v);
+    return v > 0 ? SAMPLER_MUST : v < 0 || isnan(v) ? SAMPLER_NO_WISH : SAMPLER_MUST_NOT;
+}
+
+/* True for the attribute sampling.priority, whose value it finds. */
+static bool is_priority(const uint8_t *p, const uint8_t *end, struct br_value *ret)
+{
+    static const char key[] = "sampling.priority";
+    bool found = false;
+    struct br_field f;
+    *ret = (struct br_value){NULL, 0};
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (br_scan_tag(&f) == BR_SCAN_LEN(1))
+            found = f.value == sizeof key - 1 && memcmp(f.data, key, sizeof key - 1) == 0;
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(2))
+            *ret = (struct br_value){f.data, (size_t)f.value};
+    }
+    return found;
+}
+
+static int read_span(struct state *s, const struct br_visit *v, struct sampler_span *ret)
+{
+    const uint8_t *p = v->body, *end = p + v->len;
+    bool has_wish = false, no_memory = false;
+    struct br_value value;
+    struct br_field f;
+    *ret = (struct sampler_span){0};
+    while (p < end && (p = br_scan(p, end, &f))) {
+        switch (br_scan_tag(&f)) {
+        case BR_SCAN_LEN(SPAN_TRACE_ID):
+            ret->trace_id = f.value == 16 ? f.data : NULL;
+            break;
+        case BR_SCAN_LEN(SPAN_TRACESTATE):
+            ret->tracestate = f.data;
+            ret->tracestate_len = (size_t)f.value;
+            break;
+        case BR_SCAN_LEN(SPAN_ATTRIBUTES):
+            if (!has_wish && is_priority(f.data, f.data + f.value, &value)) {
+                ret->wish = wish_of(value, &s->scratch, &no_memory);
+                has_wish = true;
+            }
+            break;
+        default:
+            break;
+        }
+    }
+    return no_memory ? BR_ENOMEM : 0;
+}
+
+/* The span with another tracestate. */
+static int write_span(struct state *s, struct br_visit *v, struct br_pool *pool)
+{
+    char text[BR_TRACESTATE_ROOM];
+    size_t len = br_tracestate_write(&s->verdict.state, text);
+    size_t most = v->len + br_len_size(SPAN_TRACESTATE, len);
+    if (!s->body && !(s->body = br_buf_new(pool, most)))
+        return BR_ENOMEM;
+    s->body->len = 0;
+    if (br_buf_reserve(&s->body, most))
+        return BR_ENOMEM;
+    const uint8_t *p = v->body, *end = p + v->len;
+    uint8_t *out = s->body->data;
+    struct br_field f;
+    while (p < end) {
+        const uint8_t *at = p;
+        p = br_scan(p, end, &f);
+        if (!p)
+            return BR_EINVAL;
+        if (br_scan_tag(&f) != BR_SCAN_LEN(SPAN_TRACESTATE))
+            out = br_put_bytes(out, at, (size_t)(p - at));
+    }
+    out = br_put_len(out, SPAN_TRACESTATE, text, len);
+    v->out = (struct br_addition){s->body->data, (size_t)(out - s->body->data)};
+    return BR_REPLACE;
+}
+
+static int on_span(void *arg, struct br_visit *v)
+{
+    struct br_node *node = arg;
+    struct state *s = node->state;
+    struct sampler_span span;
+    int rc = read_span(s, v, &span);
+    if (rc)
+        return rc;
+    sampler_span(&s->sampler, &span, &s->verdict);
+    count(node, BR_TRACES, s->verdict.policy, s->verdict.sampled);
+    if (!s->verdict.sampled)
+        return BR_DROP;
+    return s->verdict.rewrite ? write_span(s, v, node->host->pool) : BR_KEEP;
+}
+
+/* --- Samples --------------------------------------------------------------------------------- */
+
+/* What a link or an attribute says of a sample's trace. */
+enum { NO_TRACE, TRACE_KEPT, TRACE_DROPPED };
+
+/* The profiles item at hand. */
+struct run {
+    struct br_node *node;
+    struct br_dictionary_view view;
+    struct br_groups groups;
+    uint8_t *links, *attributes; /* by index */
+    uint8_t *rank;               /* of an attribute's name: the first in the list counts */
+    bool keep_unlinked;          /* in the profile at hand */
+    enum sampler_policy unlinked_by;
+};
+
+static uint8_t judge(const struct run *r, const uint8_t id[16])
+{
+    const struct state *s = r->node->state;
+    return sampler_id(&s->sampler, id) ? TRACE_KEPT : TRACE_DROPPED;
+}
+
+static uint8_t judge_link(const struct run *r, const struct br_entry *e)
+{
+    const uint8_t *p = e->data, *end = p + e->len, *id = NULL;
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(1))
+            id = f.value == 16 ? f.data : NULL;
+    return id && br_trace_id_valid(id) ? judge(r, id) : NO_TRACE;
+}
+
+/* A trace id in an attribute's value: hex, by reference too, or its bytes. */
+static bool read_id(const struct run *r, struct br_field value, uint8_t id[16])
+{
+    const uint8_t *p = value.data, *end = p + value.value;
+    struct br_field f, v = {0};
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number <= 8)
+            v = f;
+    if (br_scan_tag(&v) == BR_SCAN_VARINT(8)) {
+        struct br_entry s = br_dictionary_string(&r->view, (uint32_t)v.value);
+        return br_trace_id_parse(s.data, s.len, id);
+    }
+    if (br_scan_tag(&v) == BR_SCAN_LEN(7) && v.value == 16) {
+        memcpy(id, v.data, 16);
+        return br_trace_id_valid(id);
+    }
+    return br_scan_tag(&v) == BR_SCAN_LEN(1) && br_trace_id_parse(v.data, (size_t)v.value, id);
+}
+
+static void judge_attribute(const struct run *r, uint32_t i)
+{
+    const struct config *c = r->node->config;
+    const struct br_entry *e = &r->view.tables[BR_TABLE_ATTRIBUTE][i];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f, value = {0};
+    struct br_entry key = {0};
+    uint8_t id[16];
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (br_scan_tag(&f) == BR_SCAN_VARINT(1))
+            key = br_dictionary_string(&r->view, (uint32_t)f.value);
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(2))
+            value = f;
+    }
+    for (size_t n = 0; key.len && value.data && n < c->labels.trace_id.n && n < UINT8_MAX; n++) {
+        const char *name = c->labels.trace_id.v[n];
+        if (strlen(name) != key.len || memcmp(name, key.data, key.len) != 0)
+            continue;
+        r->rank[i] = (uint8_t)n;
+        if (read_id(r, value, id))
+            r->attributes[i] = judge(r, id);
+        return;
+    }
+}
+
+static int judge_dictionary(struct run *r, struct br_item *item, struct br_arena *arena)
+{
+    if (br_dictionary_index(item, arena, &r->view))
+        return BR_ENOMEM;
+    uint32_t n_links = r->view.n[BR_TABLE_LINK], n = r->view.n[BR_TABLE_ATTRIBUTE];
+    r->links = br_arena_calloc(arena, n_links, 1);
+    r->attributes = br_arena_calloc(arena, n, 1);
+    r->rank = br_arena_calloc(arena, n, 1);
+    if (!r->links || !r->attributes || !r->rank)
+        return BR_ENOMEM;
+    for (uint32_t i = 1; i < n_links; i++)
+        r->links[i] = judge_link(r, &r->view.tables[BR_TABLE_LINK][i]);
+    for (uint32_t i = 1; i < n; i++)
+        judge_attribute(r, i);
+    return 0;
+}
+
+static void take_attribute(const struct run *r, uint64_t i, uint8_t *verdict, unsigned *rank)
+{
+    if (i < r->view.n[BR_TABLE_ATTRIBUTE] && r->attributes[i] && r->rank[i] < *rank) {
+        *verdict = r->attributes[i];
+        *rank = r->rank[i];
+    }
+}
+
+/* The link's trace, or else that of a label. */
+static uint8_t trace_of(const struct run *r, const struct br_visit *v)
+{
+    const uint8_t *p = v->body, *end = p + v->len;
+    uint8_t by_link = NO_TRACE, by_label = NO_TRACE;
+    unsigned rank = UINT8_MAX;
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        uint32_t tag = br_scan_tag(&f);
+        if (tag == BR_SCAN_VARINT(SAMPLE_LINK)) {
+            by_link = f.value < r->view.n[BR_TABLE_LINK] ? r->links[f.value] : NO_TRACE;
+        } else if (tag == BR_SCAN_VARINT(SAMPLE_ATTRIBUTES)) {
+            take_attribute(r, f.value, &by_label, &rank);
+        } else if (tag == BR_SCAN_LEN(SAMPLE_ATTRIBUTES)) {
+            uint64_t i;
+            for (const uint8_t *q = f.data; q && q < p && (q = br_scan_varint(q, p, &i));)
+                take_attribute(r, i, &by_label, &rank);
+        }
+    }
+    return by_link ? by_link : by_label;
+}
+
+/* What becomes of samples without a trace in the profile at hand. */
+static void judge_profile(struct run *r)
+{
+    const struct config *c = r->node->config;
+    const uint8_t *p = r->groups.body, *end = p + r->groups.body_len, *id = NULL;
+    struct br_field f;
+    r->unlinked_by = SAMPLER_UNLINKED;
+    r->keep_unlinked = c->unlinked == UNLINKED_KEEP;
+    if (c->unlinked != UNLINKED_BY_PROFILE_ID)
+        return;
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(PROFILE_ID))
+            id = f.value == 16 ? f.data : NULL;
+    bool valid = id && br_trace_id_valid(id);
+    r->unlinked_by = valid ? SAMPLER_PROFILE_ID : SAMPLER_MISSING;
+    r->keep_unlinked = valid ? judge(r, id) == TRACE_KEPT : !c->fail_closed;
+}
+
+static int on_sample(void *arg, struct br_visit *v)
+{
+    struct run *r = arg;
+    const struct config *c = r->node->config;
+    if (br_groups_at_item(&r->groups, v->index))
+        judge_profile(r);
+    uint8_t trace = trace_of(r, v);
+    bool sampled = trace ? trace == TRACE_KEPT : r->keep_unlinked;
+    enum sampler_policy by =
+        c->mode == SAMPLER_HASH_SEED ? SAMPLER_TRACE_ID_HASH : SAMPLER_TRACE_ID_W3C;
+    count(r->node, BR_PROFILES, trace ? by : r->unlinked_by, sampled);
+    return sampled ? BR_KEEP : BR_DROP;
+}
+
+/* --- Traffic --------------------------------------------------------------------------------- */
+
+static int sample_profiles(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    struct run r = {.node = node};
+    int rc = judge_dictionary(&r, item, &s->scratch);
+    br_groups_init(&r.groups, item);
+    return rc ? rc : br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_sample, &r);
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    uint32_t before = item->n_items;
+    int rc = item->signal == BR_TRACES ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_span, node)
+                                       : sample_profiles(node, item);
+    br_arena_release(&s->scratch);
+    if (rc == BR_EINVAL) {
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "probabilistic_sampler: malformed data");
+        return;
+    }
+    if (rc) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "probabilistic_sampler: out of memory");
+        return;
+    }
+    uint32_t n_dropped = before - item->n_items;
+    br_item_settle(item, BR_FATE_DROPPED, "sampled", n_dropped);
+    if (n_dropped && item->n_items == 0)
+        br_item_done(item);
+    else
+        br_node_forward(node, item);
+}
+
+static void destroy(struct br_node *node)
+{
+    struct state *s = node->state;
+    br_buf_unref(s->body);
+    br_arena_release(&s->scratch);
+}
+
+extern const struct br_component br_probabilistic_sampler_processor;
+const struct br_component br_probabilistic_sampler_processor = {
+    .name = "probabilistic_sampler",
+    .kind = BR_PROCESSOR,
+    .signals = BR_BOTH_SIGNALS,
+    .stability = "beta",
+    .help = "keeps a share of the traces, with their samples",
+    .options = options,
+    .config_size = sizeof(struct config),
+    .state_size = sizeof(struct state),
+    .check = check,
+    .create = create,
+    .consume = consume,
+    .destroy = destroy,
+};

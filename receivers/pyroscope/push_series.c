@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The content of a PushRequest. Source: grafana/pyroscope pkg/distributor, pkg/validation. */
+#include <string.h>
+
+#include "push/v1/push.pb-c.h"
+#include "receivers/pyroscope/pyroscope.h"
+
+/* protobuf-c does not say whether a message was bad or the memory short. */
+struct memory {
+    ProtobufCAllocator pb;
+    struct br_arena *arena;
+    bool failed, full; /* the arena's maximum: no memory would help */
+};
+
+static void *allocate(void *data, size_t size)
+{
+    struct memory *m = data;
+    size_t left = m->arena->max - m->arena->used;
+    void *p = br_arena_alloc(m->arena, size);
+    m->full = m->full || (!p && size > left);
+    m->failed = m->failed || !p;
+    return p;
+}
+
+static void release(void *data, void *p)
+{
+    (void)data;
+    (void)p; /* dies with the arena */
+}
+
+static int invalid(struct upload *u, size_t series, const char *why, const char *what)
+{
+    return br_err_set(&u->err, BR_EINVAL, "series[%zu]: %s%s", series, why, what);
+}
+
+/* --- Labels ----------------------------------------------------------------------------------- */
+
+static const char *value_of(const Push__V1__RawProfileSeries *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_labels; i++)
+        if (strcmp(s->labels[i]->name, name) == 0)
+            return s->labels[i]->value;
+    return "";
+}
+
+static int check_labels(struct upload *u, const Push__V1__RawProfileSeries *s, size_t at)
+{
+    if (s->n_labels == 0)
+        return invalid(u, at, "error at least one label pair is required per profile", "");
+    if (s->n_labels > BR_LABELS_MAX)
+        return invalid(u, at, "too many labels", "");
+    if (!value_of(s, "__name__")[0])
+        return invalid(u, at, "invalid metric name: a label __name__ is required", "");
+    for (size_t i = 0; i < s->n_labels; i++) {
+        if (!s->labels[i]->name[0])
+            return invalid(u, at, "a label has no name", "");
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(s->labels[k]->name, s->labels[i]->name) == 0)
+                return invalid(u, at, "duplicate label name: ", s->labels[i]->name);
+    }
+    return 0;
+}
+
+static int make_labels(struct upload *u, const Push__V1__RawProfileSeries *s, size_t at,
+                       struct br_addition *ret)
+{
+    struct br_label *labels = br_arena_calloc(&u->scratch, s->n_labels + 1, sizeof *labels);
+    size_t n = 0;
+    if (!labels)
+        return br_err_set(&u->err, BR_ENOMEM, "out of memory");
+    if (!value_of(s, "service_name")[0])
+        labels[n++] = (struct br_label){"service_name", 12, "unknown_service", 15};
+    for (size_t i = 0; i < s->n_labels; i++) {
+        const char *name = s->labels[i]->name, *value = s->labels[i]->value;
+        if (strcmp(name, "__name__") != 0 && (value[0] || strcmp(name, "service_name") != 0))
+            labels[n++] = (struct br_label){name, strlen(name), value, strlen(value)};
+    }
+    int rc = br_labels_resource(&u->scratch, labels, n, ret);
+    return rc == BR_EINVAL ? invalid(u, at, "labels are too many, or too long", "") : rc;
+}
+
+/* --- Profiles --------------------------------------------------------------------------------- */
+
+/* The 16 bytes of a UUID, with or without hyphens; false when it is none. */
+static bool read_uuid(const char *text, uint8_t ret[16])
+{
+    char digits[32];
+    size_t n = 0;
+    for (; *text; text++) {
+        if (*text == '-')
+            continue;
+        if (n == sizeof digits)
+            return false;
+        digits[n++] = *text;
+    }
+    return n == sizeof digits && br_hex_decode(digits, n, ret, 16) == 16;
+}
+
+static int read_sample(struct upload *u, const Push__V1__RawSample *sample,
+                       struct br_profile_source *s)
+{
+    struct upload_bytes bytes = {sample->raw_profile.data, sample->raw_profile.len};
+    uint8_t id[16];
+    int rc = upload_gunzip(u, &bytes);
+    s->profile_id = read_uuid(sample->id, id) ? id : NULL;
+    s->data = bytes.data;
+    s->len = bytes.len;
+    if (!rc && s->len)
+        rc = br_profile_read(u->build, BR_FORMAT_PPROF, s, &u->scratch, &u->err);
+    s->profile_id = NULL;
+    upload_drop(u);
+    return rc;
+}
+
+static int read_series(struct upload *u, const Push__V1__RawProfileSeries *series, size_t at,
+                       uint64_t now_ns)
+{
+    struct br_addition resource = {0};
+    int rc = check_labels(u, series, at);
+    if (!rc)
+        rc = make_labels(u, series, at, &resource);
+    struct br_profile_source s = {.resource = &resource,
+                                  .pyroscope_name = value_of(series, "__name__"),
+                                  .from_pyroscope = true,
+                                  .start_ns = now_ns,
+                                  .end_ns = now_ns};
+    for (size_t i = 0; i < series->n_samples && !rc; i++) {
+        rc = read_sample(u, series->samples[i], &s);
+        if (rc)
+            br_err_prefix(&u->err, "series[%zu].samples[%zu]: ", at, i);
+    }
+    return rc;
+}
+
+int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
+{
+    struct memory memory = {.pb = {allocate, release, &memory}, .arena = &u->scratch};
+    uint64_t now_ns = br_host_unix_ns(u->p->ingest.node->host);
+    Push__V1__PushRequest *request = push__v1__push_request__unpack(&memory.pb, len, data);
+    size_t n = 0;
+    int rc = 0;
+    if (!request && memory.full)
+        return br_err_set(&u->err, BR_ETOOBIG, "the message is larger than there is room for");
+    if (!request && memory.failed)
+        return br_err_set(&u->err, BR_ENOMEM, "out of memory");
+    if (!request)
+        return br_err_set(&u->err, BR_EINVAL, "the body is no push.v1.PushRequest");
+    for (size_t i = 0; i < request->n_series && !rc; i++) {
+        n += request->series[i]->n_samples;
+        rc = read_series(u, request->series[i], i, now_ns);
+    }
+    return rc || n ? rc : br_err_set(&u->err, BR_EINVAL, "no profiles received");
+}

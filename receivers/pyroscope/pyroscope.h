@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the Pyroscope receiver share. */
+#pragma once
+
+#include "ingest/otlp.h"
+#include "otlp/build.h"
+#include "profile/name.h"
+#include "profile/profile.h"
+
+struct pyroscope_protocols {
+    struct br_http_config http;
+};
+
+struct pyroscope_config {
+    struct pyroscope_protocols protocols;
+    const char *tenant_header;
+};
+
+extern const struct br_option pyroscope_options[];
+int pyroscope_check(void *config, const struct br_yaml *node, const char *path,
+                    struct br_arena *arena, struct br_errs *errs);
+
+struct pyroscope {
+    struct br_ingest ingest;
+    struct br_otlp_service otlp;
+    struct br_door door;
+    struct br_meter grpc, http;
+    struct br_build *build; /* NULL until it is needed */
+};
+
+/* --- One request's profiles, under construction ----------------------------------------------- */
+
+#define UPLOAD_LAYERS 3 /* of gzip around one thing */
+
+struct upload {
+    struct pyroscope *p;
+    struct br_intake *x;
+    struct br_build *build;
+    struct br_arena scratch;
+    struct br_buf *plain[4]; /* what was decompressed */
+    size_t n_plain;
+    size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
+    enum br_status invalid; /* what BR_EINVAL is at this point */
+    struct br_err err;
+};
+
+struct upload_bytes {
+    const uint8_t *data;
+    size_t len;
+};
+
+/* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
+int upload_begin(struct upload *u, struct br_intake *x);
+
+/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as what
+ * came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
+int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
+void upload_drop(struct upload *u);
+
+/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say. */
+void upload_end(struct upload *u, int rc);
+
+/* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
+
+/* False when the path is another; else the request is taken care of. */
+bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r);
+
+/* Reads `sample_type_config`, a JSON object, into an array in the arena. Returns 0, BR_EINVAL or
+ * BR_ENOMEM. */
+int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
+                           struct br_sample_type **ret, size_t *ret_n, struct br_err *err);
+
+/* --- push.v1 (push.c, push_series.c) ---------------------------------------------------------- */
+
+bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r);
+
+/* Reads an encoded PushRequest into the upload's builder. Returns as br_profile_read. */
+int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len);
+
+/* --- Answers (reply.c) ------------------------------------------------------------------------ */
+
+/* Answers as /ingest does, and as a unary call of Connect does. `o` may be any outcome. */
+void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *r,
+                            const struct br_outcome *o);
+void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *r, bool json,
+                             const struct br_outcome *o);
+
+/* Answers a call of gRPC-Web, whose trailers are the last frame of the body. */
+void pyroscope_reply_web(const struct br_http_config *http, struct br_request *r, bool json,
+                         const struct br_outcome *o);
+
+/* Answers with a code of HTTP and a body `{"code": ..., "message": ...}`. */
+void pyroscope_refuse(const struct br_http_config *http, struct br_request *r, unsigned status,
+                      const char *code, const char *message);

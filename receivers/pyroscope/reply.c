@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers. Source: Pyroscope's own where it has one; connectrpc.com/docs/protocol for codes and their
+ * HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
+ *
+ * The SDKs look at the HTTP status only. Some send again after 429 and 5xx, and after nothing else: so
+ * what cannot succeed is never one of these, also where Pyroscope itself answers 500.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "receivers/pyroscope/pyroscope.h"
+#include "wire/grpc.h"
+
+struct line {
+    const char *code; /* Connect's name */
+    unsigned ingest, connect;
+};
+
+/* What came from a destination and would tell a client to send again, or to log in with us. */
+static const struct line refused = {"failed_precondition", 400, 400};
+
+static const struct line done = {NULL, 200, 200};
+
+/* By the status of what is rejected for good. */
+static const struct {
+    enum br_status status;
+    struct line line;
+} rejections[] = {
+    {BR_STATUS_INVALID_ARGUMENT, {"invalid_argument", 400, 400}},
+    {BR_STATUS_OUT_OF_RANGE, {"out_of_range", 400, 400}},
+    {BR_STATUS_UNKNOWN, {"unknown", 422, 400}}, /* /ingest: unparsable */
+    {BR_STATUS_RESOURCE_EXHAUSTED, {"resource_exhausted", 413, 413}},
+    {BR_STATUS_UNIMPLEMENTED, {"unimplemented", 404, 404}},
+};
+
+static const struct line *find(const struct br_outcome *o)
+{
+    static const struct line busy = {"unavailable", 503, 503},
+                             limited = {"resource_exhausted", 429, 429};
+    if (o->verdict == BR_DONE)
+        return &done;
+    if (o->verdict == BR_RETRY)
+        return o->status == BR_STATUS_RESOURCE_EXHAUSTED ? &limited : &busy;
+    for (size_t i = 0; i < BR_COUNT(rejections); i++)
+        if (rejections[i].status == o->status)
+            return &rejections[i].line;
+    return &refused;
+}
+
+static void reply_error(const struct br_http_config *http, struct br_request *r, unsigned status,
+                        uint32_t delay_ms, const char *code, const char *message)
+{
+    struct br_str text = {.max = 65536};
+    br_str_puts(&text, "{\"code\":");
+    br_str_json(&text, code, strlen(code));
+    br_str_puts(&text, ",\"message\":");
+    br_str_json(&text, message, strlen(message));
+    br_str_putc(&text, '}');
+    br_http_reply(http, r,
+                  &(struct br_http_answer){.status = status,
+                                           .delay_ms = delay_ms,
+                                           .type = "application/json",
+                                           .data = text.data,
+                                           .len = text.len});
+    br_str_release(&text);
+}
+
+void pyroscope_refuse(const struct br_http_config *http, struct br_request *r, unsigned status,
+                      const char *code, const char *message)
+{
+    reply_error(http, r, status, 0, code, message);
+}
+
+void pyroscope_reply_ingest(const struct br_http_config *http, struct br_request *r,
+                            const struct br_outcome *o)
+{
+    const struct line *l = find(o);
+    if (o->verdict == BR_DONE)
+        br_http_reply(http, r, &(struct br_http_answer){.status = 200});
+    else
+        reply_error(http, r, l->ingest, br_retry_delay_ms(o), l->code, o->text);
+}
+
+void pyroscope_reply_connect(const struct br_http_config *http, struct br_request *r, bool json,
+                             const struct br_outcome *o)
+{
+    const struct line *l = find(o);
+    if (o->verdict == BR_DONE)
+        br_http_reply(http, r,
+                      &(struct br_http_answer){.status = 200,
+                                               .type = json ? "application/json"
+                                                            : "application/proto",
+                                               .data = "{}",
+                                               .len = json ? 2 : 0});
+    else
+        reply_error(http, r, l->connect, br_retry_delay_ms(o), l->code, o->text);
+}
+
+static void put_frame(struct br_str *out, uint8_t flags, const char *data, size_t len)
+{
+    uint8_t prefix[BR_GRPC_PREFIX];
+    br_grpc_prefix(prefix, false, (uint32_t)len);
+    prefix[0] = flags;
+    br_str_add(out, prefix, sizeof prefix);
+    br_str_add(out, data, len);
+}
+
+void pyroscope_reply_web(const struct br_http_config *http, struct br_request *r, bool json,
+                         const struct br_outcome *o)
+{
+    struct br_str trailers = {.max = 4096}, body = {.max = 8192};
+    br_str_printf(&trailers, "grpc-status: %d\r\n", (int)br_outcome_grpc(o));
+    if (o->verdict != BR_DONE) {
+        br_str_puts(&trailers, "grpc-message: ");
+        br_grpc_encode_message(&trailers, o->text);
+        br_str_puts(&trailers, "\r\n");
+    }
+    if (o->verdict == BR_DONE)
+        put_frame(&body, 0, "{}", json ? 2 : 0);
+    put_frame(&body, 0x80, trailers.data, trailers.len);
+    bool whole = !trailers.failed && !body.failed;
+    br_http_reply(http, r,
+                  &(struct br_http_answer){.status = whole ? 200 : 503,
+                                           .delay_ms = br_retry_delay_ms(o),
+                                           .type = json ? "application/grpc-web+json"
+                                                        : "application/grpc-web+proto",
+                                           .data = body.data,
+                                           .len = whole ? body.len : 0});
+    br_str_release(&trailers);
+    br_str_release(&body);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ingest/http.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "wire/grpc.h"
+
+#define RETRY_DELAY_MS 1000
+#define HEADERS_MAX 16
+#define ALWAYS_ALLOWED "content-type, content-encoding"
+
+/* --- Config ----------------------------------------------------------------------------------- */
+
+const struct br_option br_cors_options[] = {
+    BR_STRINGS(struct br_cors, allowed_origins, "origins with * as a wildcard"),
+    BR_STRINGS(struct br_cors, allowed_headers, "headers that a page may send; *: any"),
+    BR_STRINGS(struct br_cors, exposed_headers, "headers that a page may read"),
+    BR_INT(struct br_cors, max_age, 0, 0, 86400, "seconds that a preflight may be cached"),
+    BR_OPT_END,
+};
+
+void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
+                       const char *path, struct br_errs *errs)
+{
+    char at[256], host[256];
+    unsigned port;
+    if (strcmp(transport, "tcp") != 0 && strcmp(transport, "tcp4") != 0 &&
+        strcmp(transport, "tcp6") != 0 && strcmp(transport, "unix") != 0) {
+        (void)snprintf(at, sizeof at, "%s::transport", path);
+        br_errs_add(errs, br_yaml_get(node, "transport"), at,
+                    "must be tcp or unix, got \"%s\"", transport);
+    } else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port)) {
+        const struct br_yaml *where = br_yaml_get(node, "endpoint");
+        (void)snprintf(at, sizeof at, "%s::endpoint", path);
+        br_errs_add(errs, where ? where : node, at,
+                    "must be host:port with a port from 0 to 65535, as localhost:4317, got \"%s\"",
+                    endpoint);
+    }
+}
+
+size_t br_http_max_body(const struct br_http_config *http)
+{
+    return http->max_request_body_size ? (size_t)http->max_request_body_size : BR_BODY_MAX;
+}
+
+struct br_server_config br_http_server(const struct br_http_config *http)
+{
+    uint64_t timeout = http->read_timeout;
+    if (http->read_header_timeout && (!timeout || http->read_header_timeout < timeout))
+        timeout = http->read_header_timeout;
+    return (struct br_server_config){.endpoint = http->endpoint,
+                                     .transport = http->transport,
+                                     .tls = http->tls,
+                                     .idle_timeout_ms = http->idle_timeout / 1000000,
+                                     .request_timeout_ms = timeout / 1000000};
+}
+
+static bool encoding_allowed(const struct br_http_config *http, const char *name)
+{
+    for (size_t i = 0; i < http->compression_algorithms.n; i++)
+        if (strcasecmp(http->compression_algorithms.v[i], name) == 0)
+            return true;
+    return http->compression_algorithms.n == 0;
+}
+
+bool br_http_encoding(const struct br_http_config *http, const struct br_request *r,
+                      enum br_encoding *ret)
+{
+    const char *name = br_request_header(r, "content-encoding");
+    *ret = BR_ENCODING_NONE;
+    return !name || (br_encoding_parse(name, strlen(name), ret) && encoding_allowed(http, name));
+}
+
+/* --- Pages of other origins ------------------------------------------------------------------- */
+
+/* True when the origin matches one with at most one `*`, as the Collector's. */
+static bool origin_matches(const char *pattern, const char *origin)
+{
+    const char *star = strchr(pattern, '*');
+    if (!star)
+        return strcasecmp(pattern, origin) == 0;
+    size_t before = (size_t)(star - pattern), after = strlen(star + 1), n = strlen(origin);
+    return n >= before + after && strncasecmp(pattern, origin, before) == 0 &&
+           strcasecmp(star + 1, origin + n - after) == 0;
+}
+
+static const char *allowed_origin(const struct br_request *r, const struct br_http_config *http)
+{
+    const char *origin = http && http->cors ? br_request_header(r, "origin") : NULL;
+    for (size_t i = 0; origin && i < http->cors->allowed_origins.n; i++)
+        if (origin_matches(http->cors->allowed_origins.v[i], origin))
+            return origin;
+    return NULL;
+}
+
+static void join(struct br_str *out, const struct br_strings *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        br_str_printf(out, "%s%s", out->len ? ", " : "", list->v[i]);
+}
+
+bool br_http_preflight(const struct br_http_config *http, struct br_request *r)
+{
+    if (!http->cors || strcmp(r->method, "OPTIONS") != 0 ||
+        !br_request_header(r, "access-control-request-method"))
+        return false;
+    const char *origin = allowed_origin(r, http);
+    const char *asked = br_request_header(r, "access-control-request-headers");
+    struct br_str headers = {.max = 4096};
+    char age[24];
+    struct br_header h[6];
+    size_t n = 0;
+    h[n++] = (struct br_header){"vary", "origin, access-control-request-headers"};
+    if (origin) {
+        bool any = false;
+        for (size_t i = 0; i < http->cors->allowed_headers.n; i++)
+            any = any || strcmp(http->cors->allowed_headers.v[i], "*") == 0;
+        br_str_puts(&headers, ALWAYS_ALLOWED); /* OTLP/JSON cannot do without */
+        join(&headers, &http->cors->allowed_headers);
+        h[n++] = (struct br_header){"access-control-allow-origin", origin};
+        h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
+        h[n++] = (struct br_header){"access-control-allow-headers",
+                                    any && asked   ? asked
+                                    : headers.data ? headers.data
+                                                   : ALWAYS_ALLOWED};
+        (void)snprintf(age, sizeof age, "%lld", (long long)http->cors->max_age);
+        if (http->cors->max_age)
+            h[n++] = (struct br_header){"access-control-max-age", age};
+    }
+    br_request_reply(r, &(struct br_response){.status = 204, .headers = h, .n_headers = n});
+    br_str_release(&headers);
+    return true;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+uint32_t br_retry_delay_ms(const struct br_outcome *o)
+{
+    if (o->verdict != BR_RETRY)
+        return 0;
+    return o->delay_ms ? o->delay_ms : RETRY_DELAY_MS;
+}
+
+static size_t add_headers(struct br_header *h, size_t n, const struct br_request *r,
+                          const struct br_http_config *http, struct br_str *exposed)
+{
+    const char *origin = allowed_origin(r, http);
+    if (origin) {
+        h[n++] = (struct br_header){"access-control-allow-origin", origin};
+        h[n++] = (struct br_header){"vary", "origin"};
+        join(exposed, &http->cors->exposed_headers);
+        if (exposed->len)
+            h[n++] = (struct br_header){"access-control-expose-headers", exposed->data};
+    }
+    for (size_t i = 0; http && i < http->response_headers.n && n < HEADERS_MAX; i++)
+        h[n++] = (struct br_header){http->response_headers.names[i],
+                                    http->response_headers.values[i].text};
+    return n;
+}
+
+void br_http_reply(const struct br_http_config *http, struct br_request *r,
+                   const struct br_http_answer *a)
+{
+    struct br_str exposed = {.max = 4096};
+    char seconds[16];
+    struct br_header h[HEADERS_MAX + 5];
+    size_t n = 0;
+    if (a->delay_ms) {
+        (void)snprintf(seconds, sizeof seconds, "%u", (a->delay_ms - 1) / 1000 + 1);
+        h[n++] = (struct br_header){"retry-after", seconds};
+    }
+    if (a->status == 405)
+        h[n++] = (struct br_header){"allow", a->allow ? a->allow : "POST"};
+    n = add_headers(h, n, r, http, &exposed);
+    br_request_reply(r, &(struct br_response){.status = a->status,
+                                              .content_type = a->type,
+                                              .headers = h,
+                                              .n_headers = n,
+                                              .text = a->len ? a->data : NULL,
+                                              .text_len = a->len,
+                                              .close = http && !http->keep_alives_enabled});
+    br_str_release(&exposed);
+}
+
+/* --- gRPC ------------------------------------------------------------------------------------- */
+
+bool br_grpc_is(const struct br_request *r)
+{
+    const char *type = br_request_header(r, "content-type");
+    return type && r->http2 && strncasecmp(type, "application/grpc", 16) == 0 && type[16] != '-';
+}
+
+void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why)
+{
+    static const struct br_header accept = {"grpc-accept-encoding", "identity,gzip,zstd"};
+    r->grpc = true;
+    br_request_reply(r, &(struct br_response){.grpc_status = status,
+                                              .grpc_message = why,
+                                              .headers = &accept,
+                                              .n_headers = 1});
+}
+
+bool br_grpc_begin(struct br_request *r, enum br_encoding *ret)
+{
+    const char *name = br_request_header(r, "grpc-encoding");
+    *ret = BR_ENCODING_NONE;
+    r->grpc = true;
+    if (strcmp(r->method, "POST") != 0) {
+        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "gRPC requests are POSTs");
+        return false;
+    }
+    if (name && (!br_encoding_parse(name, strlen(name), ret) || *ret == BR_ENCODING_DEFLATE)) {
+        br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "grpc-encoding is not supported: gzip or zstd");
+        return false;
+    }
+    return true;
+}
+
+void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message, size_t len)
+{
+    struct br_arena arena;
+    struct br_response reply = {.grpc_status = br_outcome_grpc(o)};
+    br_arena_init(&arena, 65536);
+    if (o->verdict == BR_DONE) {
+        reply.text_len = len;
+        reply.text = len ? message : NULL;
+    } else {
+        reply.grpc_message = o->text;
+        reply.grpc_details = br_status_encode((int)reply.grpc_status, o->text, br_retry_delay_ms(o),
+                                              &arena, &reply.grpc_details_len);
+    }
+    br_request_reply(r, &reply);
+    br_arena_release(&arena);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What receivers that listen for HTTP have in common: the Collector's keys (confighttp's server side),
+ * content codings, pages of other origins, and answers.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "net/server.h"
+#include "pipeline/outcome.h"
+#include "wire/compression.h"
+#include "wire/request.h"
+
+#define BR_BODY_MAX (64u << 20) /* largest body where the config says nothing */
+
+struct br_cors {
+    struct br_strings allowed_origins, allowed_headers, exposed_headers;
+    int64_t max_age;
+};
+
+struct br_http_config {
+    const char *endpoint, *transport;
+    struct br_tls_config *tls;
+    struct br_cors *cors;
+    int64_t max_request_body_size;
+    struct br_headers response_headers;
+    struct br_strings compression_algorithms;
+    uint64_t read_timeout, read_header_timeout, idle_timeout;
+    bool keep_alives_enabled;
+};
+
+extern const struct br_option br_cors_options[];
+
+/* The rows of a struct that begins with a struct br_http_config. `listens` is the default endpoint. */
+#define BR_HTTP_ROWS(listens)                                                                      \
+    BR_STRING(struct br_http_config, endpoint, listens, "host:port to listen on"),                 \
+        BR_STRING(struct br_http_config, transport, "tcp",                                         \
+                  "tcp, or unix (endpoint is then a path)"),                                       \
+        BR_PRESENT(struct br_http_config, tls, struct br_tls_config, br_tls_server_options,        \
+                   "TLS; absent: plaintext"),                                                      \
+        BR_PRESENT(struct br_http_config, cors, struct br_cors, br_cors_options,                   \
+                   "pages that may send"),                                                         \
+        BR_INT(struct br_http_config, max_request_body_size, BR_BODY_MAX, 0, 255 << 20,            \
+               "largest body in bytes, also after decompression; 0: 64 MiB"),                      \
+        BR_HEADERS(struct br_http_config, response_headers, "further headers of every response"),  \
+        BR_STRINGS(                                                                                \
+            struct br_http_config, compression_algorithms,                                         \
+            "content codings to take: \"\", gzip, zstd, deflate, zlib; default: all of them"),     \
+        BR_DURATION(struct br_http_config, read_timeout, "0s",                                     \
+                    "a begun request without progress; 0: 30s"),                                   \
+        BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \
+                    "as read_timeout; the shorter counts"),                                        \
+        BR_IGNORED("write_timeout", "a client that does not read is closed after 30s"),            \
+        BR_DURATION(struct br_http_config, idle_timeout, "1m",                                     \
+                    "close connections without requests after it"),                                \
+        BR_BOOL(struct br_http_config, keep_alives_enabled, true,                                  \
+                "more than one request on a connection"),                                          \
+        BR_IGNORED("include_metadata", "metadata that batch::metadata_keys names is kept anyway")
+
+/* Adds an error unless transport and endpoint fit each other. `path` is that of `node`. */
+void br_endpoint_check(const char *endpoint, const char *transport, const struct br_yaml *node,
+                       const char *path, struct br_errs *errs);
+
+/* The largest body, and what br_host_ops.serve wants to know. */
+size_t br_http_max_body(const struct br_http_config *http);
+struct br_server_config br_http_server(const struct br_http_config *http);
+
+/* Reads Content-Encoding; false when it is none that we (may) take. */
+bool br_http_encoding(const struct br_http_config *http, const struct br_request *r,
+                      enum br_encoding *ret);
+
+/* Answers a CORS preflight; false when it is none, or CORS is off. */
+bool br_http_preflight(const struct br_http_config *http, struct br_request *r);
+
+struct br_http_answer {
+    unsigned status;
+    uint32_t delay_ms;  /* 0: no Retry-After */
+    const char *type;   /* of the body; NULL: there is none */
+    const void *data;   /* the body, copied */
+    size_t len;
+    const char *allow;  /* 405: the methods there are; NULL: POST */
+};
+
+/* Replies with the headers that config and origin ask for. `http` may be NULL. */
+void br_http_reply(const struct br_http_config *http, struct br_request *r,
+                   const struct br_http_answer *answer);
+
+/* How long a client is to wait: the outcome's hint or a second; 0 unless BR_RETRY. */
+uint32_t br_retry_delay_ms(const struct br_outcome *o);
+
+/* --- gRPC ------------------------------------------------------------------------------------- */
+
+/* True when it is a gRPC request (not gRPC-Web, and HTTP/2). */
+bool br_grpc_is(const struct br_request *r);
+
+/* Refuses what is no call. */
+void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why);
+
+/* Prepares a call: false when it was refused for its method or grpc-encoding. */
+bool br_grpc_begin(struct br_request *r, enum br_encoding *ret);
+
+/* Answers a call with an outcome, and a message where it is BR_DONE. */
+void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message, size_t len);

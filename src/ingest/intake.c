@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ingest/intake.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/mem.h"
+
+#define DELAY_MS 1000
+#define METADATA_MAX 16384
+
+/* --- The end of an intake --------------------------------------------------------------------- */
+
+static void forget(struct br_intake *x)
+{
+    br_list_remove(&x->link);
+    br_free(x);
+}
+
+static void answer(struct br_intake *x, const struct br_outcome *o)
+{
+    struct br_request *r = x->request;
+    struct br_intake was = *x;
+    was.request = NULL;
+    r->user = NULL;
+    forget(x);
+    was.kind->answer(&was, r, o);
+}
+
+static void refuse(struct br_intake *x, const struct br_outcome *o)
+{
+    *x->meter->refused[x->signal] += 1;
+    answer(x, o);
+}
+
+static void reject(struct br_intake *x, const struct br_outcome *o)
+{
+    *x->meter->failed[x->signal] += 1;
+    answer(x, o);
+}
+
+void br_intake_refuse(struct br_intake *x, const char *why)
+{
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
+    refuse(x, &o);
+}
+
+void br_intake_reject(struct br_intake *x, enum br_status status, const char *why)
+{
+    struct br_outcome o = br_outcome_reject(status, "%s", why);
+    reject(x, &o);
+}
+
+void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err)
+{
+    const char *why = err && err->text[0] ? err->text : br_strerror(rc);
+    if (rc == BR_ENOMEM)
+        br_intake_refuse(x, why);
+    else
+        br_intake_reject(
+            x, rc == BR_ETOOBIG ? BR_STATUS_RESOURCE_EXHAUSTED : BR_STATUS_INVALID_ARGUMENT, why);
+}
+
+/* --- Its beginning ---------------------------------------------------------------------------- */
+
+/* What a new intake is refused for before its body is read; false when it was. */
+static bool admit(struct br_intake *x)
+{
+    struct br_node *node = x->door->ingest->node;
+    if (!node->next[x->signal]) {
+        struct br_outcome o =
+            br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
+                              br_signal_name(x->signal));
+        reject(x, &o);
+        return false;
+    }
+    if (node->draining || br_host_over_limit(node->host)) {
+        br_intake_refuse(x, node->draining ? "shutting down" : "memory limit reached");
+        return false;
+    }
+    return true;
+}
+
+struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r)
+{
+    struct br_intake *x = br_malloc(sizeof *x);
+    if (!x) {
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
+        *how->meter->refused[how->signal] += 1;
+        how->kind->answer(how, r, &o);
+        return NULL;
+    }
+    *x = *how;
+    x->request = r;
+    x->item = NULL;
+    r->user = x;
+    r->max_body = x->door->max_body;
+    br_list_append(&x->door->ingest->intakes, &x->link);
+    return admit(x) ? x : NULL;
+}
+
+/* --- Its body --------------------------------------------------------------------------------- */
+
+int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err)
+{
+    struct br_ingest *g = x->door->ingest;
+    struct br_buf *plain = NULL;
+    if (x->encoding == BR_ENCODING_NONE ||
+        (x->request->grpc && !x->request->grpc_compressed))
+        return 0;
+    int rc = br_decompress(g->codec, x->encoding, (*body)->data, (*body)->len, x->door->max_body,
+                           g->node->host->pool, &plain, err);
+    if (rc)
+        return rc;
+    br_buf_unref(*body);
+    *body = plain;
+    return 0;
+}
+
+static void on_body(struct br_service *self, struct br_request *r)
+{
+    struct br_intake *x = r->user;
+    (void)self;
+    if (r->body_error == BR_BODY_TOO_BIG) {
+        struct br_outcome o = br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED,
+                                                "the request is larger than %zu bytes", r->max_body);
+        reject(x, &o);
+        return;
+    }
+    if (r->body_error == BR_BODY_MALFORMED) {
+        br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT,
+                         "one length-prefixed message is expected");
+        return;
+    }
+    if (r->body_error) {
+        br_intake_refuse(x, "out of memory");
+        return;
+    }
+    if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {
+        br_intake_reject(x, BR_STATUS_INTERNAL,
+                         "a message is marked compressed without a grpc-encoding");
+        return;
+    }
+    struct br_buf *body = r->body ? r->body : br_buf_new(r->pool, 1);
+    r->body = NULL;
+    if (body)
+        x->kind->take(x, body);
+    else
+        br_intake_refuse(x, "out of memory");
+    br_buf_unref(body);
+}
+
+static void on_gone(struct br_service *self, struct br_request *r)
+{
+    struct br_intake *x = r->user;
+    (void)self;
+    r->user = NULL;
+    if (!x)
+        return;
+    x->request = NULL;
+    if (!x->item)
+        forget(x);
+}
+
+/* --- Its item --------------------------------------------------------------------------------- */
+
+/* The header that a key of the metadata is taken from. */
+static const char *source_of(const struct br_ingest *g, const char *key)
+{
+    return g->tenant_header && strcasecmp(key, BR_TENANT_KEY) == 0 ? g->tenant_header : key;
+}
+
+/* Keeps what batches are separated by: name\0value\0 pairs, ended by an empty name. */
+static void keep_metadata(struct br_item *item, const struct br_ingest *g,
+                          const struct br_request *r)
+{
+    const struct br_strings *keys = g->node->metadata_keys;
+    struct br_str text = {.max = METADATA_MAX};
+    for (size_t i = 0; keys && i < keys->n; i++) {
+        const char *key = keys->v[i], *source = source_of(g, key);
+        for (size_t k = 0; k < r->n_headers; k++) {
+            if (strcasecmp(r->headers[k].name, source) != 0)
+                continue;
+            br_str_add(&text, key, strlen(key) + 1);
+            br_str_add(&text, r->headers[k].value, strlen(r->headers[k].value) + 1);
+        }
+    }
+    if (text.len && !text.failed)
+        item->metadata = br_arena_strndup(&item->arena, text.data, text.len);
+    br_str_release(&text);
+}
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct br_intake *x = arg;
+    const struct br_meter *m = x->meter;
+    const struct br_outcome *o = &item->outcome;
+    double *const *by = o->verdict == BR_DONE    ? m->accepted
+                        : o->verdict == BR_RETRY ? m->refused
+                                                 : m->failed;
+    *by[x->signal] += item->received_items;
+    x->item = NULL;
+    if (x->request)
+        answer(x, o);
+    else
+        forget(x);
+}
+
+void br_intake_send(struct br_intake *x, struct br_item *item)
+{
+    struct br_ingest *g = x->door->ingest;
+    keep_metadata(item, g, x->request);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = x;
+    x->item = item;
+    br_node_forward(g->node, item);
+}
+
+/* --- The node --------------------------------------------------------------------------------- */
+
+int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err)
+{
+    g->node = node;
+    br_list_init(&g->intakes);
+    br_list_init(&g->doors);
+    g->codec = br_codec_new();
+    return g->codec ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+}
+
+void br_ingest_release(struct br_ingest *g)
+{
+    if (!g->node)
+        return;
+    while (!br_list_empty(&g->doors)) {
+        struct br_door *d = br_container_of(g->doors.next, struct br_door, link);
+        br_list_remove(&d->link);
+        br_server_free(d->server);
+    }
+    while (!br_list_empty(&g->intakes)) {
+        struct br_intake *x = br_container_of(g->intakes.next, struct br_intake, link);
+        if (x->item)
+            x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+        forget(x);
+    }
+    br_codec_free(g->codec);
+}
+
+static void on_stopped(void *arg)
+{
+    struct br_ingest *g = arg;
+    if (--g->n_stopping == 0)
+        br_node_drained(g->node);
+}
+
+void br_ingest_drain(struct br_ingest *g)
+{
+    g->n_stopping = 1;
+    for (struct br_list *l = g->doors.next; l != &g->doors; l = l->next) {
+        g->n_stopping++;
+        br_server_stop(br_container_of(l, struct br_door, link)->server, on_stopped, g);
+    }
+    on_stopped(g);
+}
+
+int br_door_open(struct br_ingest *g, struct br_door *d, const char *what,
+                 struct br_server_config *config, struct br_err *err)
+{
+    struct br_host *host = g->node->host;
+    (void)snprintf(d->name, sizeof d->name, "receiver/%.120s %s", g->node->id, what);
+    d->ingest = g;
+    d->service.body = on_body;
+    d->service.gone = on_gone;
+    config->name = d->name;
+    config->what = what;
+    config->log = &g->node->log;
+    int rc = host->ops->serve(host, config, &d->service, &d->server, err);
+    if (!rc)
+        br_list_append(&g->doors, &d->link);
+    return rc;
+}
+
+void br_meter_init(struct br_meter *m, struct br_node *node, const char *transport,
+                   unsigned signals)
+{
+    static const char *const items[BR_SIGNALS] = {"spans", "profile_samples"};
+    static const char *const words[] = {"accepted", "refused", "failed"};
+    double **const of[] = {m->accepted, m->refused, m->failed};
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        for (int i = 0; i < 3 && (signals & BR_SIGNAL_BIT(s)); i++) {
+            char name[96];
+            (void)snprintf(name, sizeof name, "otelcol_receiver_%s_%s", words[i], items[s]);
+            of[i][s] = br_node_metric(node, BR_COUNTER, name, "transport", transport);
+        }
+    }
+}

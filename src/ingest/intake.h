@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that become items, for every receiver that has a server.
+ *
+ * An ingest is what one node has of it: doors (listeners) and intakes. An intake is one request from
+ * its first header to the outcome of its item; its kind says what the body is and how it is answered.
+ * A door's `begin` is the receiver's: it looks at path and type, asks each protocol "is this one
+ * yours?", and makes the intake; body and gone are here.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "ingest/http.h"
+#include "pipeline/component.h"
+
+#define BR_TENANT_KEY "x-scope-orgid" /* Pyroscope's, Tempo's and Mimir's name for it */
+
+struct br_ingest {
+    struct br_node *node;
+    const char *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
+    struct br_codec *codec;
+    struct br_list intakes, doors;
+    unsigned n_stopping;
+};
+
+/* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. */
+struct br_meter {
+    double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
+};
+
+/* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_door_open. */
+struct br_door {
+    struct br_service service;
+    struct br_ingest *ingest;
+    struct br_server *server;
+    struct br_list link;
+    char name[160];
+    const struct br_http_config *http; /* NULL: gRPC only */
+    size_t max_body;
+};
+
+enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_INTAKE_OTHER };
+
+struct br_intake;
+
+struct br_intake_kind {
+    /* The body is here, as it came (br_intake_unpack): ends in br_intake_send, or in one of the ways
+     * to end without an item. `body` is borrowed until return, and never NULL. */
+    void (*take)(struct br_intake *x, struct br_buf *body);
+    /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
+    void (*answer)(const struct br_intake *x, struct br_request *r, const struct br_outcome *o);
+};
+
+struct br_intake {
+    struct br_list link;
+    const struct br_intake_kind *kind;
+    void *arg; /* the kind's own */
+    struct br_door *door;
+    const struct br_meter *meter;
+    struct br_request *request; /* NULL once the client went away */
+    struct br_item *item;       /* NULL until it is in the pipeline */
+    enum br_signal signal;
+    enum br_intake_format format;
+    enum br_encoding encoding;  /* of the body, or of the gRPC message */
+};
+
+/* Returns 0 or BR_ENOMEM. */
+int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err);
+
+/* Closes what is open; items under way have no one who waits for them any more. Accepts a zeroed one. */
+void br_ingest_release(struct br_ingest *g);
+
+/* Stops the doors and says br_node_drained when all requests have ended. */
+void br_ingest_drain(struct br_ingest *g);
+
+/* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */
+int br_door_open(struct br_ingest *g, struct br_door *d, const char *what,
+                 struct br_server_config *config, struct br_err *err);
+
+/* Makes the metrics with `transport` ("grpc", "http"), for the signals in `signals`. */
+void br_meter_init(struct br_meter *m, struct br_node *node, const char *transport,
+                   unsigned signals);
+
+/* A new intake for the request, in `begin`. Of `how`, all but link, request and item is taken over.
+ * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the memory
+ * limit, or there is no memory. */
+struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r);
+
+/* Ends an intake without an item: not now (counted as refused), or never (counted as failed). */
+void br_intake_refuse(struct br_intake *x, const char *why);
+void br_intake_reject(struct br_intake *x, enum br_status status, const char *why);
+
+/* The same for an error of br_walk and the like: BR_ENOMEM is not now, BR_ETOOBIG is
+ * RESOURCE_EXHAUSTED, all others INVALID_ARGUMENT. */
+void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err);
+
+/* Undoes the body's encoding: `*body` is replaced. Errors of br_decompress. */
+int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err);
+
+/* Sends the item, which it takes, down the pipeline with the request's metadata; the intake ends with
+ * its outcome. */
+void br_intake_send(struct br_intake *x, struct br_item *item);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Further entries for the dictionary of an item, for messages that are rewritten to name them: each
+ * once, numbered behind those that are there. To be added by br_item_rewrite_dictionary.
+ */
+#pragma once
+
+#include "otlp/dictionary.h"
+#include "otlp/edit.h"
+
+struct br_map;
+
+struct br_extension {
+    struct br_arena *arena;
+    struct br_addition fields; /* of ProfilesDictionary */
+    size_t cap;
+    uint32_t n[BR_TABLES]; /* entries of the dictionary and these */
+    struct br_map *known;  /* indices by table and content */
+    bool no_memory;        /* what it says is not to be used */
+};
+
+/* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
+void br_extension_init(struct br_extension *e, struct br_arena *arena,
+                       const struct br_dictionary_view *view);
+void br_extension_release(struct br_extension *e);
+
+/* The index of an entry of `len` bytes, which is made where this extension has not got it yet; 0
+ * without memory. */
+uint32_t br_extension_add(struct br_extension *e, enum br_table table, const void *entry,
+                          size_t len);

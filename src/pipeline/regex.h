@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Regular expressions of the config: Perl-compatible ones (PCRE2), set up so that what Go's regexp
+ * has too means the same, compiled to machine code where that can be done, and with a bound on what
+ * a match may cost: texts are hostile.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#define BR_REGEX_WHY_SIZE 200
+
+/* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
+struct br_regex {
+    pcre2_general_context *memory;
+    pcre2_match_context *limits;
+    pcre2_match_data *match; /* of the last match */
+    uint32_t most_groups;    /* of the patterns so far */
+};
+
+/* Compiles a pattern, to be freed by pcre2_code_free before the release. Returns 0, BR_ENOMEM, or
+ * BR_EINVAL with the reason and the place in `why`. */
+int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
+                     char why[BR_REGEX_WHY_SIZE]);
+
+/* Makes room for the groups of every pattern so far. Returns 0 or BR_ENOMEM. */
+int br_regex_ready(struct br_regex *r);
+void br_regex_release(struct br_regex *r);
+
+/* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps) or BR_ENOMEM.
+ */
+int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+                   size_t len);

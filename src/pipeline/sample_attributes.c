@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pipeline/sample_attributes.h"
+
+#include "otlp/scan.h"
+
+/* KeyValueAndUnit */
+enum { KEY = 1, VALUE = 2, UNIT = 3 };
+
+static bool add(struct br_attributes *m, const struct br_dictionary_view *view, uint64_t index)
+{
+    if (index == 0 || index >= view->n[BR_TABLE_ATTRIBUTE])
+        return true;
+    const struct br_entry *e = &view->tables[BR_TABLE_ATTRIBUTE][index];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_attribute a = {.attribute = true, .entry = (uint32_t)index};
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (br_scan_tag(&f) == BR_SCAN_VARINT(KEY)) {
+            struct br_entry key = br_dictionary_string(view, (uint32_t)f.value);
+            a.key_string = (uint32_t)f.value;
+            a.key = key.data;
+            a.key_len = key.len;
+        } else if (br_scan_tag(&f) == BR_SCAN_LEN(VALUE)) {
+            a.value = (struct br_value){f.data, (size_t)f.value};
+        } else if (br_scan_tag(&f) == BR_SCAN_VARINT(UNIT)) {
+            a.unit = (uint32_t)f.value;
+        }
+    }
+    return br_attributes_add(m, &a);
+}
+
+bool br_sample_attributes_add(struct br_attributes *m, const struct br_dictionary_view *view,
+                              uint32_t field, const uint8_t *body, size_t len)
+{
+    const uint8_t *p = body, *end = body + len;
+    struct br_field f;
+    while (len && p < end && (p = br_scan(p, end, &f))) {
+        if (f.number != field)
+            continue;
+        if (f.wire == BR_WIRE_VARINT && !add(m, view, f.value))
+            return false;
+        uint64_t index;
+        const uint8_t *q = f.wire == BR_WIRE_LEN ? f.data : p;
+        while (q && q < p && (q = br_scan_varint(q, p, &index)))
+            if (!add(m, view, index))
+                return false;
+    }
+    return true;
+}

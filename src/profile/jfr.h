@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Java Flight Recorder's file format, read in place. Internal to src/profile/jfr*.c.
+ *
+ * A file is a row of chunks that know nothing of each other. A chunk has a header, events, and two
+ * events the header points at: the metadata, which says of which fields each type consists, and the
+ * last checkpoint, which holds constant pools (stack traces, methods, symbols ...) and leads to the
+ * checkpoint before it. What an event or a pool's entry holds is only known by its metadata: a reader
+ * has to go over all fields to find one, and over all entries to find the next pool.
+ *
+ * So metadata gives every field that anybody wants a slot (enum br_jfr_slot), all others slot 0, and
+ * one loop (br_jfr_value) reads any value of any type. Pools are indexed, not decoded: an entry is where
+ * it begins and, once somebody resolved it, what it became.
+ *
+ * Input is hostile. Every read is bounded by the chunk; after the first that is not, the reader is
+ * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is allocated
+ * is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which has two at
+ * least), 48 for a class or a field (seven), 16 for a string of the metadata (one).
+ *
+ * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
+ * RecordingInput), async-profiler's flightRecorder.cpp.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+__extension__ typedef unsigned __int128 br_jfr_u128; /* products of two 64-bit numbers */
+
+/* --- Bytes ------------------------------------------------------------------------------------ */
+
+/* Reads forward between two pointers. */
+struct br_jfr_in {
+    const uint8_t *p, *end;
+    bool packed; /* integers are LEB128; otherwise big endian in their full size */
+    bool bad;
+};
+
+/* LEB128 of at most nine bytes, of which the ninth counts with all its bits. */
+uint64_t br_jfr_varint_slow(struct br_jfr_in *in);
+
+static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
+{
+    if (__builtin_expect(in->p < in->end && *in->p < 0x80, 1))
+        return *in->p++;
+    return br_jfr_varint_slow(in);
+}
+
+/* `n` bytes as an unsigned big-endian number; n is 1 to 8. */
+uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned n);
+
+/* Leaves out `n` bytes. */
+void br_jfr_pass(struct br_jfr_in *in, uint64_t n);
+
+static inline uint64_t br_jfr_long(struct br_jfr_in *in)
+{
+    return in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 8);
+}
+
+static inline uint32_t br_jfr_int(struct br_jfr_in *in)
+{
+    return (uint32_t)(in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 4));
+}
+
+/* Leaves out a string in any encoding. */
+void br_jfr_pass_string(struct br_jfr_in *in);
+
+/* --- Types ------------------------------------------------------------------------------------ */
+
+/* Types by their names; what else the metadata has is BR_JFR_OTHER. */
+enum br_jfr_type {
+    BR_JFR_OTHER,
+    /* primitives */
+    BR_JFR_BOOLEAN,
+    BR_JFR_BYTE,
+    BR_JFR_CHAR,
+    BR_JFR_SHORT,
+    BR_JFR_INT,
+    BR_JFR_LONG,
+    BR_JFR_FLOAT,
+    BR_JFR_DOUBLE,
+    BR_JFR_STRING,
+    /* in pools */
+    BR_JFR_THREAD,
+    BR_JFR_THREAD_STATE,
+    BR_JFR_STACK_TRACE,
+    BR_JFR_METHOD,
+    BR_JFR_CLASS,
+    BR_JFR_SYMBOL,
+    BR_JFR_CHUNK_HEADER,
+    /* inside other values */
+    BR_JFR_STACK_FRAME,
+    /* events */
+    BR_JFR_EXECUTION_SAMPLE,
+    BR_JFR_WALL_CLOCK_SAMPLE,
+    BR_JFR_ALLOC_IN_NEW_TLAB,
+    BR_JFR_ALLOC_OUTSIDE_TLAB,
+    BR_JFR_ALLOC_SAMPLE,
+    BR_JFR_MONITOR_ENTER,
+    BR_JFR_THREAD_PARK,
+    BR_JFR_LIVE_OBJECT,
+    BR_JFR_MALLOC,
+    BR_JFR_ACTIVE_SETTING,
+    BR_JFR_N_TYPES
+};
+#define BR_JFR_FIRST_EVENT BR_JFR_EXECUTION_SAMPLE
+
+/* Where br_jfr_value puts the fields that matter. Strings and arrays: the offset in the chunk at
+ * which they begin. References: the id in the pool. */
+enum br_jfr_slot {
+    BR_JFR_NOWHERE,
+    BR_JFR_START,
+    BR_JFR_DURATION,
+    BR_JFR_STACK,
+    BR_JFR_BY_THREAD,
+    BR_JFR_STATE,
+    BR_JFR_SAMPLES,
+    BR_JFR_TLAB_SIZE,
+    BR_JFR_ALLOCATION_SIZE,
+    BR_JFR_WEIGHT,
+    BR_JFR_SIZE,
+    BR_JFR_SPAN_ID,
+    BR_JFR_SPAN_NAME,
+    BR_JFR_CONTEXT_ID,
+    BR_JFR_TRACE_HI,
+    BR_JFR_TRACE_LO,
+    BR_JFR_ID,
+    BR_JFR_NAME,
+    BR_JFR_VALUE,
+    BR_JFR_TEXT,
+    BR_JFR_HOLDER,      /* the class of a method */
+    BR_JFR_SYMBOL_NAME, /* of a class or a method */
+    BR_JFR_FRAMES,
+    BR_JFR_FRAME_METHOD,
+    BR_JFR_LINE,
+    BR_JFR_OS_NAME,
+    BR_JFR_JAVA_NAME,
+    BR_JFR_JAVA_ID,
+    BR_JFR_N_SLOTS
+};
+
+struct br_jfr_field {
+    int64_t type_id;
+    uint32_t name;  /* which of the metadata's strings */
+    uint32_t class; /* index of the type; BR_JFR_NO_CLASS: the metadata has no such type */
+    uint8_t type;   /* enum br_jfr_type of it */
+    uint8_t slot;   /* enum br_jfr_slot */
+    bool array, pool;
+};
+#define BR_JFR_NO_CLASS UINT32_MAX
+
+struct br_jfr_class {
+    int64_t id;
+    uint32_t first, n_fields; /* of br_jfr_chunk.fields */
+    uint32_t n_needed;        /* fields up to the last with a slot */
+    uint8_t type;             /* enum br_jfr_type */
+};
+
+/* --- Ids -------------------------------------------------------------------------------------- */
+
+/* An entry of a pool. */
+struct br_jfr_entry {
+    uint64_t id;
+    uint32_t at;   /* its first byte, as an offset in the chunk; 0: an unused slot of the table */
+    uint32_t note; /* the resolver's; 0 at first */
+};
+
+/* A hash table of them. A zeroed one is empty. */
+struct br_jfr_ids {
+    struct br_jfr_entry *slots;
+    uint32_t n;
+    unsigned bits; /* 2^bits slots; 0: none */
+    uint64_t secret;
+};
+
+/* The entry of `id`, or NULL. */
+struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *t, uint64_t id);
+
+/* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
+int br_jfr_ids_put(struct br_jfr_ids *t, uint64_t id, uint32_t at);
+
+/* Empties the table and keeps its memory, unless that is much. */
+void br_jfr_ids_clear(struct br_jfr_ids *t);
+void br_jfr_ids_release(struct br_jfr_ids *t);
+
+/* --- A chunk ---------------------------------------------------------------------------------- */
+
+struct br_jfr_chunk {
+    const uint8_t *data;
+    uint32_t size;
+    bool packed;
+    uint32_t pools_at, metadata_at;
+    uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
+
+    struct br_jfr_class *classes; /* by id, ascending */
+    uint32_t n_classes, classes_cap;
+    struct br_jfr_field *fields;
+    uint32_t n_fields, fields_cap;
+    uint32_t class_of[BR_JFR_N_TYPES]; /* index, or BR_JFR_NO_CLASS */
+    int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT]; /* of those that have a class */
+    struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* of THREAD to SYMBOL, and of STRING */
+};
+
+/* Header bytes of a chunk. */
+#define BR_JFR_HEADER 68
+
+/* Reads the chunk that begins at data[0], up to its events, replacing what `c` had. Returns 0,
+ * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until the next. */
+int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
+void br_jfr_chunk_release(struct br_jfr_chunk *c);
+
+/* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */
+int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
+int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err);
+int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err);
+
+/* A reader from offset `at` to the chunk's end. */
+struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at);
+
+/* The class with this id, or NULL. */
+const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id);
+
+/* Reads the first `n_fields` fields of a value and puts those with a slot into `v`. Structures may be
+ * nested eight deep. */
+void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_class *k,
+                 uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS]);
+
+/* The entry of a pool, its fields in `v` (others are 0), or NULL when there is none. */
+struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
+                                     uint64_t id, uint64_t v[BR_JFR_N_SLOTS]);
+
+/* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot be
+ * read appends nothing. Sequences that are no UTF-8 are appended as they are. */
+void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out);
+
+/* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where the
+ * next does. Events of types that nobody wants are left out. Returns the type with `v` filled, 0 at
+ * the end, or BR_EINVAL with a sentence. */
+int br_jfr_event(const struct br_jfr_chunk *c, uint32_t *at, uint64_t v[BR_JFR_N_SLOTS],
+                 struct br_err *err);
+
+/* Unix time of a tick. */
+uint64_t br_jfr_time(const struct br_jfr_chunk *c, uint64_t ticks);
+
+/* Nanoseconds of a number of ticks; as many as fit when there are more. */
+int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *c, uint64_t ticks);
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+/* Makes names that the virtual machine numbers (accessors, lambdas, proxies, unpacked libraries) one
+ * name, in place, as Pyroscope does: the number becomes "_". Returns the new length. `name` has room
+ * for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
+size_t br_jfr_merge_name(char *name, size_t len);

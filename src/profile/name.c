@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/name.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "wire/protobuf.h"
+
+#define SHOWN 100 /* bytes of a name in a sentence */
+
+/* --- The grammar ------------------------------------------------------------------------------ */
+
+struct span {
+    const char *p;
+    size_t len;
+};
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static struct span trim(const char *p, const char *end)
+{
+    while (p < end && is_space(*p))
+        p++;
+    while (end > p && is_space(end[-1]))
+        end--;
+    return (struct span){p, (size_t)(end - p)};
+}
+
+static bool equals(struct span s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.p, text, s.len) == 0;
+}
+
+static bool allowed(char c, bool app)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || (app && (c == '-' || c == '/'));
+}
+
+static int check_name(struct span s, bool app, struct br_err *err)
+{
+    const char *what = app ? "service name" : "label name";
+    if (s.len == 0)
+        return br_err_set(err, BR_EINVAL, "%s is required", what);
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (allowed(s.p[i], app))
+            continue;
+        if (c > ' ' && c < 0x7f)
+            return br_err_set(err, BR_EINVAL, "invalid %s: %.*s: character is not allowed: '%c'",
+                              what, (int)(s.len < SHOWN ? s.len : SHOWN), s.p, c);
+        return br_err_set(err, BR_EINVAL, "invalid %s: byte %zu is not allowed: 0x%02x", what, i,
+                          c);
+    }
+    return 0;
+}
+
+/* Reads one label at `*p`, where a key begins. False when there is none any more. */
+static bool next_label(const char **p, const char *end, struct span *ret_key,
+                       struct span *ret_value)
+{
+    const char *key = *p, *at = key;
+    while (at < end && *at != '=' && *at != '}')
+        at++;
+    if (at == end || *at == '}')
+        return false;
+    const char *value = at + 1, *stop = value;
+    while (stop < end && *stop != ',' && *stop != '}')
+        stop++;
+    if (stop == end)
+        return false;
+    *ret_key = trim(key, at);
+    *ret_value = trim(value, stop);
+    *p = stop + 1;
+    return true;
+}
+
+static int put_label(struct br_app_name *name, struct span key, struct span value,
+                     struct br_arena *arena, struct br_err *err)
+{
+    struct br_label label = {key.p, key.len, value.p, value.len};
+    for (size_t i = 0; i < name->n_labels; i++) {
+        if (name->labels[i].name_len != key.len ||
+            memcmp(name->labels[i].name, key.p, key.len) != 0)
+            continue;
+        name->labels[i] = label;
+        return 0;
+    }
+    if (name->n_labels == BR_LABELS_MAX)
+        return br_err_set(err, BR_EINVAL, "more than %d labels", BR_LABELS_MAX);
+    if (!name->labels)
+        name->labels = br_arena_alloc(arena, BR_LABELS_MAX * sizeof *name->labels);
+    if (!name->labels)
+        return br_err_set(err, BR_ENOMEM, "no memory for labels");
+    name->labels[name->n_labels++] = label;
+    return 0;
+}
+
+int br_app_name_parse(const char *text, size_t len, struct br_arena *arena, struct br_app_name *ret,
+                      struct br_err *err)
+{
+    struct br_app_name name = {0};
+    struct span key, value;
+    if (len > BR_APP_NAME_MAX)
+        return br_err_set(err, BR_EINVAL, "longer than %d bytes", BR_APP_NAME_MAX);
+    const char *brace = len ? memchr(text, '{', len) : NULL;
+    struct span app = trim(text, brace ? brace : text + len);
+    int rc = check_name(app, true, err);
+    const char *p = brace ? brace + 1 : text + len;
+    while (rc == 0 && next_label(&p, text + len, &key, &value)) {
+        bool renames = equals(key, "__name__");
+        rc = check_name(renames ? value : key, renames, err);
+        if (rc == 0 && renames)
+            app = value;
+        else if (rc == 0)
+            rc = put_label(&name, key, value, arena, err);
+    }
+    if (rc != 0)
+        return rc;
+    name.app = app.p;
+    name.app_len = app.len;
+    *ret = name;
+    return 0;
+}
+
+/* --- Labels ----------------------------------------------------------------------------------- */
+
+static bool is_named(const struct br_label *label, const char *name)
+{
+    return equals((struct span){label->name, label->name_len}, name);
+}
+
+static bool has(const struct br_label *labels, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_named(&labels[i], name))
+            return true;
+    return false;
+}
+
+int br_app_labels(const struct br_app_name *name, size_t app_len, bool app_name,
+                  struct br_arena *arena, struct br_label **ret, size_t *ret_n)
+{
+    struct br_label *v = br_arena_alloc(arena, (name->n_labels + 1) * sizeof *v);
+    size_t n = 0;
+    if (!v)
+        return BR_ENOMEM;
+    for (size_t i = 0; i < name->n_labels; i++) {
+        const struct br_label *l = &name->labels[i];
+        bool private = l->name_len >= 2 && memcmp(l->name, "__", 2) == 0;
+        if (!private || is_named(l, "__session_id__"))
+            v[n++] = *l;
+    }
+    if (!has(v, n, "service_name"))
+        v[n++] = (struct br_label){"service_name", strlen("service_name"), name->app, app_len};
+    else if (app_name && !has(v, n, "app_name"))
+        v[n++] = (struct br_label){"app_name", strlen("app_name"), name->app, app_len};
+    *ret = v;
+    *ret_n = n;
+    return 0;
+}
+
+/* The bytes as terminated UTF-8 in the arena, bad ones replaced. */
+static char *repaired(struct br_arena *arena, const char *p, size_t len, size_t *ret_len)
+{
+    char *out = br_arena_alloc(arena, 3 * len + 1);
+    if (!out)
+        return NULL;
+    size_t n = 0;
+    while (len > 0) {
+        size_t valid = br_utf8_valid((const uint8_t *)p, len);
+        memcpy(out + n, p, valid);
+        n += valid;
+        if (valid == len)
+            break;
+        memcpy(out + n, "\xef\xbf\xbd", 3);
+        n += 3;
+        p += valid + 1;
+        len -= valid + 1;
+    }
+    out[n] = '\0';
+    *ret_len = n;
+    return out;
+}
+
+/* True when a later label has the attribute of label `i`. */
+static bool overruled(const struct br_label *labels, size_t n, size_t i)
+{
+    bool dotted = is_named(&labels[i], "service.name");
+    if (dotted && has(labels, n, "service_name"))
+        return true;
+    for (size_t k = i + 1; k < n; k++)
+        if (labels[k].name_len == labels[i].name_len &&
+            memcmp(labels[k].name, labels[i].name, labels[i].name_len) == 0)
+            return true;
+    return false;
+}
+
+static int encode_label(struct br_arena *arena, const struct br_label *label,
+                        struct br_addition *ret)
+{
+    size_t name_len, value_len;
+    const char *name = is_named(label, "service_name")
+                           ? "service.name"
+                           : repaired(arena, label->name, label->name_len, &name_len);
+    const char *value = repaired(arena, label->value, label->value_len, &value_len);
+    return name && value ? br_add_string(arena, ret, 1, name, value, value_len) : BR_ENOMEM;
+}
+
+/* One after the other; growing a single addition label by label would be quadratic. */
+static int concatenate(struct br_arena *arena, const struct br_addition *v, size_t n,
+                       struct br_addition *ret)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += v[i].len;
+    uint8_t *out = br_arena_alloc(arena, len);
+    if (!out)
+        return BR_ENOMEM;
+    *ret = (struct br_addition){out, len};
+    for (size_t i = 0; i < n; i++)
+        out = br_put_bytes(out, v[i].data, v[i].len);
+    return 0;
+}
+
+int br_labels_resource(struct br_arena *arena, const struct br_label *labels, size_t n,
+                       struct br_addition *ret)
+{
+    struct br_addition encoded[BR_LABELS_MAX] = {{0}};
+    size_t left = BR_APP_NAME_MAX;
+    if (n > BR_LABELS_MAX)
+        return BR_EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        if (labels[i].name_len > left || labels[i].value_len > left - labels[i].name_len)
+            return BR_EINVAL;
+        left -= labels[i].name_len + labels[i].value_len;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (labels[i].name_len == 0 || overruled(labels, n, i))
+            continue;
+        int rc = encode_label(arena, &labels[i], &encoded[i]);
+        if (rc != 0)
+            return rc;
+    }
+    return concatenate(arena, encoded, n, ret);
+}
+
+/* --- Types ------------------------------------------------------------------------------------ */
+
+/* Pyroscope's convertMetadata, without an application. */
+static const struct suffix {
+    const char *suffix;
+    struct br_app_type type;
+} suffixes[] = {
+    {"cpu", {"process_cpu", "cpu", "count", 0}},
+    {"itimer", {"process_cpu", "cpu", "count", 0}},
+    {"wall", {"wall", "wall", "count", 0}},
+    {"seconds", {"wall", "wall", "count", 0}},
+    {"milliseconds", {"wall", "wall", "count", 0}},
+    {"microseconds", {"wall", "wall", "count", 0}},
+    {"nanoseconds", {"wall", "wall", "count", 0}},
+    {"inuse_objects", {"memory", "inuse_objects", "count", 0}},
+    {"inuse_space", {"memory", "inuse_space", "bytes", 0}},
+    {"alloc_objects", {"memory", "alloc_objects", "count", 0}},
+    {"alloc_space", {"memory", "alloc_space", "bytes", 0}},
+    {"alloc_in_new_tlab_objects", {"memory", "alloc_in_new_tlab_objects", "count", 0}},
+    {"alloc_in_new_tlab_bytes", {"memory", "alloc_in_new_tlab_bytes", "bytes", 0}},
+    {"alloc_outside_tlab_objects", {"memory", "alloc_outside_tlab_objects", "count", 0}},
+    {"alloc_outside_tlab_bytes", {"memory", "alloc_outside_tlab_bytes", "bytes", 0}},
+    {"live", {"memory", "live", "count", 0}},
+    {"bytes", {"memory", "samples", "bytes", 0}},
+    {"goroutines", {"goroutine", "goroutines", "count", 0}},
+    {"mutex_count", {"mutex", "contentions", "count", 0}},
+    {"mutex_duration", {"mutex", "delay", "nanoseconds", 0}},
+    {"block_count", {"block", "contentions", "count", 0}},
+    {"block_duration", {"block", "delay", "nanoseconds", 0}},
+    {"lock_count", {"block", "contentions", "count", 0}},
+    {"lock_duration", {"block", "delay", "nanoseconds", 0}},
+    {"exceptions", {"exceptions", "samples", "count", 0}},
+};
+
+int br_app_type_find(const char *app, size_t app_len, struct br_app_type *ret, struct br_err *err)
+{
+    const char *dot = app_len ? memrchr(app, '.', app_len) : NULL;
+    struct span last = {"cpu", 3};
+    if (dot)
+        last = (struct span){dot + 1, app_len - (size_t)(dot + 1 - app)};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        if (!equals(last, suffixes[i].suffix))
+            continue;
+        *ret = suffixes[i].type;
+        ret->app_len = dot ? (size_t)(dot - app) : app_len;
+        return 0;
+    }
+    return br_err_set(err, BR_EINVAL, "unknown profile type: %.*s",
+                      (int)(last.len < SHOWN ? last.len : SHOWN), last.p);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+#include <time.h>
+
+#include "profile/name.h"
+
+#define NS_PER_S 1000000000ull
+#define TEXT_MAX 64              /* characters that count */
+#define SECONDS_MAX 100000000000 /* more than 2554, and sums of a few do not overflow */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The number at the start of `*p`, at most `max`; moves `*p` behind its digits. */
+static uint64_t read_number(const char **p, const char *end, uint64_t max)
+{
+    uint64_t v = 0;
+    for (; *p < end && is_digit(**p); (*p)++) {
+        uint64_t digit = (uint64_t)(**p - '0');
+        v = v > (max - digit) / 10 ? max : v * 10 + digit;
+    }
+    return v;
+}
+
+static bool read_date(uint64_t yyyymmdd, uint64_t *ret_ns)
+{
+    int year = (int)(yyyymmdd / 10000), month = (int)(yyyymmdd / 100 % 100);
+    int day = (int)(yyyymmdd % 100);
+    struct tm tm = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+    time_t t = timegm(&tm);
+    if (year <= 1900 || month < 1 || tm.tm_mon != month - 1 || tm.tm_mday != day)
+        return false;
+    if (t < 0)
+        *ret_ns = 0;
+    else
+        *ret_ns = (uint64_t)t > UINT64_MAX / NS_PER_S ? UINT64_MAX : (uint64_t)t * NS_PER_S;
+    return true;
+}
+
+static uint64_t read_digits(const char *p, const char *end)
+{
+    uint64_t ns;
+    ptrdiff_t len = end - p;
+    uint64_t v = read_number(&p, end, UINT64_MAX);
+    if (len == 8 && read_date(v, &ns))
+        return ns;
+    uint64_t unit = len == 13 ? 1000000 : len == 16 ? 1000 : len == 19 ? 1 : NS_PER_S;
+    return v > UINT64_MAX / unit ? UINT64_MAX : v * unit;
+}
+
+static int64_t unit_seconds(const char *p, const char *end)
+{
+    static const struct {
+        const char *prefix;
+        int64_t seconds;
+    } units[] = {
+        {"s", 1},    {"mon", 30 * 86400}, {"M", 30 * 86400}, {"m", 60},
+        {"h", 3600}, {"d", 86400},        {"w", 7 * 86400},  {"y", 365 * 86400},
+    };
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        size_t n = strlen(units[i].prefix);
+        if ((size_t)(end - p) >= n && memcmp(p, units[i].prefix, n) == 0)
+            return units[i].seconds;
+    }
+    return 0;
+}
+
+/* "1h30min" in seconds, at most SECONDS_MAX. */
+static int64_t read_offset(const char *p, const char *end)
+{
+    int64_t sum = 0;
+    while (p < end) {
+        int64_t number = (int64_t)read_number(&p, end, SECONDS_MAX);
+        const char *unit = p;
+        while (p < end && !is_digit(*p))
+            p++;
+        int64_t seconds = unit_seconds(unit, p);
+        if (seconds > 0 && number > SECONDS_MAX / seconds)
+            return SECONDS_MAX;
+        sum += number * seconds;
+        if (sum > SECONDS_MAX)
+            return SECONDS_MAX;
+    }
+    return sum;
+}
+
+uint64_t br_app_time(const char *text, size_t len, uint64_t now_ns)
+{
+    char plain[TEXT_MAX];
+    size_t n = 0;
+    bool digits = true;
+    for (size_t i = 0; i < len && n < sizeof plain; i++) {
+        if (text[i] == '_' || text[i] == ',' || text[i] == ' ' || text[i] == '\t' ||
+            text[i] == '\n' || text[i] == '\r')
+            continue;
+        digits = digits && is_digit(text[i]);
+        plain[n++] = text[i];
+    }
+    const char *end = plain + n, *p = plain;
+    if (digits && n > 0)
+        return read_digits(p, end);
+    /* A plus anywhere goes before a minus, as there. */
+    const char *sign = memchr(p, '+', n);
+    if (!sign)
+        sign = memchr(p, '-', n);
+    if (!sign)
+        return now_ns;
+    uint64_t seconds = (uint64_t)read_offset(sign + 1, end);
+    uint64_t ns = seconds > UINT64_MAX / NS_PER_S ? UINT64_MAX : seconds * NS_PER_S;
+    if (*sign == '-')
+        return ns > now_ns ? 0 : now_ns - ns;
+    return ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + ns;
+}

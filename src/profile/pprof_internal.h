@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pprof being read. For src/profile/pprof_*.c only.
+ * Source: github.com/google/pprof/proto/profile.proto.
+ *
+ * Fields may come in any order, so that everything but the top level is read only when it is known
+ * how many of each there are and where they lie. Memory is taken from the arena in proportion to
+ * the input.
+ */
+#pragma once
+
+#include "otlp/scan.h"
+#include "profile/profile.h"
+
+/* Fields of Profile. */
+enum {
+    BR_PPROF_SAMPLE_TYPE = 1,
+    BR_PPROF_SAMPLE,
+    BR_PPROF_MAPPING,
+    BR_PPROF_LOCATION,
+    BR_PPROF_FUNCTION,
+    BR_PPROF_STRING,
+    BR_PPROF_DROP_FRAMES,
+    BR_PPROF_KEEP_FRAMES,
+    BR_PPROF_TIME,
+    BR_PPROF_DURATION,
+    BR_PPROF_PERIOD_TYPE,
+    BR_PPROF_PERIOD,
+    BR_PPROF_COMMENT,
+    BR_PPROF_DEFAULT_TYPE,
+    BR_PPROF_DOC_URL,
+    BR_PPROF_FIELDS,
+};
+
+/* Where the fields of one number lie: others may be in between. */
+struct br_pprof_range {
+    uint32_t n;
+    const uint8_t *start, *end;
+};
+
+/* From ids, which are any numbers, to indices of the builder's. Ids that are about as large as
+ * there are entries are looked up in an array, others in a hash table. */
+struct br_pprof_ids {
+    uint32_t *dense; /* index + 1; 0: there is none */
+    uint32_t n_dense;
+    struct br_pprof_id {
+        uint64_t id; /* 0: empty */
+        uint32_t index;
+    } * sparse; /* NULL until there are any */
+    uint32_t n_entries;
+    unsigned bits; /* log2 of the slots in `sparse` */
+    uint64_t factor;
+};
+
+struct br_pprof_string {
+    uint32_t at, len; /* from the beginning of the data */
+    uint32_t index;   /* + 1 in the builder; 0: not there yet */
+};
+
+/* What a sample has beside its values. */
+struct br_pprof_sample {
+    uint32_t stack, link;
+    uint32_t attributes_at, n_attributes; /* in `attributes` */
+};
+
+struct br_pprof_label {
+    uint64_t key, str, num, unit; /* as they came */
+};
+
+struct br_pprof_memo; /* pprof_samples.c */
+
+struct br_pprof {
+    struct br_build *b;
+    const struct br_profile_source *source;
+    struct br_arena *arena;
+    struct br_err *err;
+    struct br_pprof_range ranges[BR_PPROF_FIELDS];
+    uint64_t scalars[BR_PPROF_FIELDS];
+    struct br_pprof_string *strings;
+    uint32_t n_strings;
+    struct br_pprof_ids mappings, functions, locations;
+    bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
+    uint32_t is_folded; /* the attribute; 0: not needed yet */
+    struct br_build_line *lines;
+    uint32_t cap_lines;
+
+    struct br_pprof_sample *samples;
+    int64_t *values; /* of the first type's samples, then of the second's ... */
+    uint32_t *attributes;
+    uint32_t n_attributes, cap_attributes;
+    uint32_t *stack;
+    uint32_t cap_stack;
+    struct br_pprof_label *labels;
+    uint32_t cap_labels;
+    struct br_pprof_memo *memo; /* NULL before the first label */
+};
+
+/* The next field of this tag in the range; false at the end. What is there is well-formed. */
+static inline bool br_pprof_next(const uint8_t **p, const uint8_t *end, uint32_t tag,
+                                 struct br_field *f)
+{
+    while (*p < end) {
+        *p = br_scan(*p, end, f);
+        if (br_scan_tag(f) == tag)
+            return true;
+    }
+    return false;
+}
+
+/* A message of varints: reads fields 1 to `n` into v[1] to v[n], the last one of each. Others are
+ * passed over. False when it is malformed. */
+bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_t n);
+
+/* Room for one more in an array of the arena. False when there is no memory. */
+bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, uint32_t n, size_t size);
+
+/* The length and bytes of a string; NULL when there is no such string. */
+const uint8_t *br_pprof_text(const struct br_pprof *p, uint64_t i, size_t *ret_len);
+
+/* Its index in the builder, put there when it is used first. False with the error set; `what` is
+ * for the sentence. */
+bool br_pprof_string_slow(struct br_pprof *p, uint64_t i, const char *what, uint32_t *ret);
+static inline bool br_pprof_string(struct br_pprof *p, uint64_t i, const char *what, uint32_t *ret)
+{
+    if (__builtin_expect(i < p->n_strings && p->strings[i].index, 1)) {
+        *ret = p->strings[i].index - 1;
+        return true;
+    }
+    return br_pprof_string_slow(p, i, what, ret);
+}
+
+/* Index + 1, or 0 when there is no such id. */
+uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id);
+static inline uint32_t br_pprof_ids_get(const struct br_pprof_ids *ids, uint64_t id)
+{
+    if (__builtin_expect(id < ids->n_dense, 1))
+        return ids->dense[id];
+    return br_pprof_ids_find(ids, id);
+}
+
+/* Strings, mappings, functions, locations. Each returns 0 or a code with the error set. */
+int br_pprof_read_strings(struct br_pprof *p);
+int br_pprof_read_tables(struct br_pprof *p);
+
+/* Samples; their values are to be `n_types`. */
+int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types);
+
+/* Set the error and return its code: that there is no memory, or what the builder failed with; that
+ * there is no such string. */
+int br_pprof_no_memory(struct br_pprof *p);
+int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what);

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "profile/pprof_internal.h"
+
+/* 1971-01-01. Some agents count microseconds, which end up in 1970. */
+#define TIME_MIN (INT64_C(365) * 86400 * 1000000000)
+#define NAME_MAX_LEN 256
+
+struct types {
+    uint32_t n;
+    uint32_t *type, *unit; /* string indices of the builder */
+    const char **names;
+};
+
+static int invalid(struct br_pprof *p, const char *what)
+{
+    return br_err_set(p->err, BR_EINVAL, "pprof: %s", what);
+}
+
+/* --- The top level ---------------------------------------------------------------------------- */
+
+static bool is_nested(uint32_t number)
+{
+    return number <= BR_PPROF_STRING || number == BR_PPROF_PERIOD_TYPE;
+}
+
+static void note(struct br_pprof *p, const struct br_field *f, const uint8_t *next)
+{
+    struct br_pprof_range *r = &p->ranges[f->number];
+    if (r->n++ == 0)
+        r->start = f->at;
+    r->end = next;
+    if (f->wire == BR_WIRE_VARINT)
+        p->scalars[f->number] = f->value;
+}
+
+static int read_top(struct br_pprof *p)
+{
+    const uint8_t *at = p->source->data, *end = at + p->source->len;
+    struct br_field f;
+    if (p->source->len > UINT32_MAX)
+        return br_err_set(p->err, BR_ETOOBIG, "pprof: 4 GiB or more");
+    while (at < end) {
+        const uint8_t *start = at;
+        at = br_scan(at, end, &f);
+        if (!at)
+            return br_err_set(p->err, BR_EINVAL, "pprof: malformed protobuf at byte %zu",
+                              (size_t)(start - p->source->data));
+        if (f.number >= BR_PPROF_FIELDS)
+            continue;
+        enum br_wire wire = is_nested(f.number) ? BR_WIRE_LEN : BR_WIRE_VARINT;
+        if (f.wire != wire && !(f.number == BR_PPROF_COMMENT && f.wire == BR_WIRE_LEN))
+            return br_err_set(p->err, BR_EINVAL, "pprof: field %u has the wrong wire type",
+                              f.number);
+        note(p, &f, at);
+    }
+    return 0;
+}
+
+/* --- Sample types ----------------------------------------------------------------------------- */
+
+/* A terminated copy, for which `i` has to be in the table. */
+static const char *copy_text(struct br_pprof *p, uint64_t i)
+{
+    size_t len;
+    const uint8_t *text = br_pprof_text(p, i, &len);
+    return br_arena_strndup(p->arena, (const char *)text, len);
+}
+
+static int read_value_type(struct br_pprof *p, const struct br_field *f, uint64_t *type,
+                           uint64_t *unit)
+{
+    uint64_t v[3] = {0};
+    size_t len;
+    if (!br_pprof_scalars(f->data, f->data + f->value, v, 2))
+        return invalid(p, "a value type is malformed");
+    for (unsigned i = 1; i <= 2; i++)
+        if (!br_pprof_text(p, v[i], &len))
+            return br_pprof_no_string(p, v[i], "value type");
+    *type = v[1];
+    *unit = v[2];
+    return 0;
+}
+
+static bool is_dotnet(const struct br_pprof *p)
+{
+    const struct br_profile_source *s = p->source;
+    if (s->spy_name && strcmp(s->spy_name, "unknown"))
+        return !strcmp(s->spy_name, "dotnetspy");
+    for (size_t i = 0; s->from_pyroscope && i < s->n_types; i++)
+        if (s->types[i].type && !strcmp(s->types[i].type, "inuse-space"))
+            return true;
+    return false;
+}
+
+/* The type's name, "inuse-space" as "inuse_space" where it comes from .NET; NULL without memory. */
+static const char *type_name(struct br_pprof *p, uint64_t i)
+{
+    char *name = (char *)copy_text(p, i);
+    for (char *c = name; c && *c && p->dotnet; c++)
+        if (*c == '-')
+            *c = '_';
+    return name;
+}
+
+static int read_types(struct br_pprof *p, struct types *t)
+{
+    const struct br_pprof_range *r = &p->ranges[BR_PPROF_SAMPLE_TYPE];
+    const uint8_t *at = r->start;
+    struct br_field f;
+    if (r->n == 0)
+        return invalid(p, "samples without sample types");
+    t->type = br_arena_calloc(p->arena, r->n, sizeof *t->type);
+    t->unit = br_arena_calloc(p->arena, r->n, sizeof *t->unit);
+    t->names = br_arena_calloc(p->arena, r->n, sizeof *t->names);
+    if (!t->type || !t->unit || !t->names)
+        return br_pprof_no_memory(p);
+    for (; br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f); t->n++) {
+        uint64_t type, unit;
+        int rc = read_value_type(p, &f, &type, &unit);
+        if (rc)
+            return rc;
+        const char *name = t->names[t->n] = type_name(p, type);
+        if (!name)
+            return br_pprof_no_memory(p);
+        if (p->dotnet)
+            t->type[t->n] = br_build_string(p->b, name, strlen(name));
+        else if (!br_pprof_string(p, type, "sample type", &t->type[t->n]))
+            return BR_EINVAL;
+        if (!br_pprof_string(p, unit, "sample type", &t->unit[t->n]))
+            return BR_EINVAL;
+    }
+    return 0;
+}
+
+/* --- The scope -------------------------------------------------------------------------------- */
+
+static int add_order(struct br_pprof *p, struct br_addition *a, uint32_t n)
+{
+    int64_t *order = br_arena_calloc(p->arena, n, sizeof *order);
+    if (!order)
+        return BR_ENOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = i;
+    return br_add_ints(p->arena, a, 3, BR_SCOPE_SAMPLE_TYPE_ORDER, order, n);
+}
+
+static int add_name(struct br_pprof *p, struct br_addition *a, const struct types *t)
+{
+    const struct br_profile_source *s = p->source;
+    char found[NAME_MAX_LEN];
+    const char *name = s->pyroscope_name;
+    if (!name && !s->from_pyroscope)
+        return 0;
+    if (!name) {
+        br_pyroscope_name(t->names, t->n, s->types, s->n_types, found, sizeof found);
+        name = found;
+    }
+    return br_add_string(p->arena, a, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name));
+}
+
+static int open_scope(struct br_pprof *p, const struct types *t)
+{
+    struct br_addition a = {0};
+    size_t len;
+    const uint8_t *text = br_pprof_text(p, p->scalars[BR_PPROF_DEFAULT_TYPE], &len);
+    if (!text)
+        return br_pprof_no_string(p, p->scalars[BR_PPROF_DEFAULT_TYPE], "default_sample_type");
+    int rc = 0;
+    if (len)
+        rc = br_add_string(p->arena, &a, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
+    if (!rc)
+        rc = add_order(p, &a, t->n);
+    if (!rc)
+        rc = add_name(p, &a, t);
+    if (rc)
+        return br_pprof_no_memory(p);
+    br_build_resource(p->b, p->source->resource);
+    br_build_scope(p->b, NULL, NULL, &a);
+    return 0;
+}
+
+/* --- The profiles ----------------------------------------------------------------------------- */
+
+enum { ATTRIBUTES_MAX = 5 };
+
+static uint32_t key_of(struct br_pprof *p, const char *name)
+{
+    return br_build_string(p->b, name, strlen(name));
+}
+
+struct texts {
+    struct br_addition *v;
+    uint32_t n, cap;
+};
+
+static int add_text(struct br_pprof *p, struct texts *t, uint64_t i)
+{
+    struct br_addition text;
+    text.data = br_pprof_text(p, i, &text.len);
+    if (!text.data)
+        return br_pprof_no_string(p, i, "comment");
+    if (!br_pprof_grow(p, &t->v, &t->cap, t->n, sizeof *t->v))
+        return br_pprof_no_memory(p);
+    t->v[t->n++] = text;
+    return 0;
+}
+
+/* One field of it, packed or not. */
+static int read_comments(struct br_pprof *p, struct texts *t, const struct br_field *f)
+{
+    if (f->wire == BR_WIRE_VARINT)
+        return add_text(p, t, f->value);
+    int rc = 0;
+    for (const uint8_t *at = f->data, *end = at + f->value; at < end && !rc;) {
+        uint64_t i;
+        at = br_varint(at, end, &i);
+        if (!at)
+            return invalid(p, "comments are malformed");
+        rc = add_text(p, t, i);
+    }
+    return rc;
+}
+
+/* What all profiles have in common. */
+static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
+{
+    static const struct {
+        uint32_t field;
+        const char *name;
+    } texts[] = {{BR_PPROF_DROP_FRAMES, BR_PROFILE_DROP_FRAMES},
+                 {BR_PPROF_KEEP_FRAMES, BR_PROFILE_KEEP_FRAMES},
+                 {BR_PPROF_DOC_URL, BR_PROFILE_DOC_URL}};
+    for (size_t i = 0; i < BR_COUNT(texts); i++) {
+        size_t len;
+        const uint8_t *text = br_pprof_text(p, p->scalars[texts[i].field], &len);
+        if (!text)
+            return br_pprof_no_string(p, p->scalars[texts[i].field], texts[i].name);
+        if (len)
+            attributes[(*n)++] = br_build_attribute_text(p->b, key_of(p, texts[i].name), text, len);
+    }
+    const struct br_pprof_range *r = &p->ranges[BR_PPROF_COMMENT];
+    struct texts comments = {0};
+    struct br_field f;
+    for (const uint8_t *at = r->start; at < r->end;) {
+        at = br_scan(at, r->end, &f);
+        int rc = f.number == BR_PPROF_COMMENT ? read_comments(p, &comments, &f) : 0;
+        if (rc)
+            return rc;
+    }
+    if (comments.n)
+        attributes[(*n)++] =
+            br_build_attribute_texts(p->b, key_of(p, BR_PROFILE_COMMENT), comments.v, comments.n);
+    return 0;
+}
+
+/* Only what is counted; what is in use is so at one time. */
+static bool is_cumulative(const struct br_pprof *p, const char *type)
+{
+    const struct br_profile_source *s = p->source;
+    for (size_t i = 0; i < s->n_types; i++)
+        if (s->types[i].type && !strcmp(s->types[i].type, type) && s->types[i].cumulative)
+            return true;
+    return s->cumulative && strncmp(type, "inuse_", strlen("inuse_")) != 0;
+}
+
+static int read_period(struct br_pprof *p, struct br_build_profile *profile)
+{
+    const struct br_pprof_range *r = &p->ranges[BR_PPROF_PERIOD_TYPE];
+    const uint8_t *at = r->start;
+    struct br_field f;
+    while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_PERIOD_TYPE), &f)) {
+        uint64_t type, unit;
+        int rc = read_value_type(p, &f, &type, &unit);
+        if (rc)
+            return rc;
+        if (!br_pprof_string(p, type, "period type", &profile->period_type) ||
+            !br_pprof_string(p, unit, "period type", &profile->period_unit))
+            return BR_EINVAL;
+    }
+    profile->period = (int64_t)p->scalars[BR_PPROF_PERIOD];
+    return 0;
+}
+
+static uint64_t time_of(const struct br_pprof *p)
+{
+    int64_t time = (int64_t)p->scalars[BR_PPROF_TIME];
+    if (time >= TIME_MIN || (time > 0 && !p->source->start_ns))
+        return (uint64_t)time;
+    return p->source->start_ns;
+}
+
+static void put_samples(struct br_pprof *p, const int64_t *values)
+{
+    uint32_t n = p->ranges[BR_PPROF_SAMPLE].n;
+    for (uint32_t i = 0; i < n && !br_build_rc(p->b); i++) {
+        const struct br_pprof_sample *s = &p->samples[i];
+        const struct br_build_sample sample = {
+            .stack = s->stack,
+            .link = s->link,
+            .attributes = s->n_attributes ? p->attributes + s->attributes_at : NULL,
+            .n_attributes = s->n_attributes,
+            .values = &values[i],
+            .n_values = 1};
+        br_build_sample(p->b, &sample);
+    }
+}
+
+static int put_profiles(struct br_pprof *p, const struct types *t)
+{
+    uint32_t attributes[ATTRIBUTES_MAX];
+    size_t n = 0;
+    int64_t duration = (int64_t)p->scalars[BR_PPROF_DURATION];
+    struct br_build_profile profile = {.time_ns = time_of(p),
+                                       .duration_ns = duration > 0 ? (uint64_t)duration : 0,
+                                       .profile_id = p->source->profile_id,
+                                       .attributes = attributes};
+    int rc = read_attributes(p, attributes, &n);
+    if (!rc)
+        rc = read_period(p, &profile);
+    for (uint32_t i = 0; i < t->n && !rc; i++) {
+        profile.type = t->type[i];
+        profile.unit = t->unit[i];
+        profile.n_attributes = n;
+        if (is_cumulative(p, t->names[i]))
+            attributes[profile.n_attributes++] =
+                br_build_attribute_bool(p->b, key_of(p, BR_PROFILE_CUMULATIVE), true);
+        br_build_profile(p->b, &profile);
+        put_samples(p, p->values + (size_t)i * p->ranges[BR_PPROF_SAMPLE].n);
+        if (br_build_rc(p->b))
+            rc = br_pprof_no_memory(p);
+    }
+    return rc;
+}
+
+int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
+                  struct br_err *err)
+{
+    struct br_pprof p = {.b = b, .source = s, .arena = scratch, .err = err};
+    struct types types = {0};
+    int rc = read_top(&p);
+    if (rc || !p.ranges[BR_PPROF_SAMPLE].n)
+        return rc;
+    p.dotnet = is_dotnet(&p);
+    rc = br_pprof_read_strings(&p);
+    if (!rc)
+        rc = read_types(&p, &types);
+    if (!rc)
+        rc = br_pprof_read_tables(&p);
+    if (!rc)
+        rc = br_pprof_read_samples(&p, types.n);
+    if (!rc)
+        rc = open_scope(&p, &types);
+    return rc ? rc : put_profiles(&p, &types);
+}

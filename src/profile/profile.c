@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/profile.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "wire/protobuf.h"
+
+static br_profile_read_fn *const readers[] = {
+    [BR_FORMAT_PPROF] = br_pprof_read,
+    [BR_FORMAT_JFR] = br_jfr_read,
+    [BR_FORMAT_FOLDED] = br_folded_read,
+    [BR_FORMAT_LINES] = br_lines_read,
+    [BR_FORMAT_TRIE] = br_trie_read,
+    [BR_FORMAT_TREE] = br_tree_read,
+    [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
+};
+
+int br_profile_read(struct br_build *b, enum br_profile_format format,
+                    const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err)
+{
+    if ((size_t)format >= BR_COUNT(readers) || !readers[format])
+        return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
+    return readers[format](b, s, scratch, err);
+}
+
+/* --- Guessing --------------------------------------------------------------------------------- */
+
+/* Nothing but fields of pprof's Profile, and a string table among them. */
+static bool is_pprof(const uint8_t *p, const uint8_t *end)
+{
+    enum { TEXTS = 6, PERIOD_TYPE = 11, COMMENT = 13, FIELDS = 15 };
+    bool texts = false;
+    struct br_field f;
+    while (p < end) {
+        p = br_field_next(p, end, &f);
+        if (!p || f.number > FIELDS)
+            return false;
+        bool nested = f.number <= TEXTS || f.number == PERIOD_TYPE;
+        if (f.number != COMMENT && f.wire != (nested ? BR_WIRE_LEN : BR_WIRE_VARINT))
+            return false;
+        texts = texts || f.number == TEXTS;
+    }
+    return texts;
+}
+
+static const uint8_t *skip_blanks(const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t bom[] = {0xef, 0xbb, 0xbf};
+    if ((size_t)(end - p) >= sizeof bom && memcmp(p, bom, sizeof bom) == 0)
+        p += sizeof bom;
+    while (p < end && isspace(*p))
+        p++;
+    return p;
+}
+
+/* PHP's stacks start with "{main}". */
+static bool is_json_object(const uint8_t *p, const uint8_t *end)
+{
+    p = skip_blanks(p, end);
+    if (p == end || *p != '{')
+        return false;
+    p = skip_blanks(p + 1, end);
+    return p < end && (*p == '"' || *p == '}');
+}
+
+/* The first line with something on it is text and ends in a count. */
+static bool is_folded(const uint8_t *p, const uint8_t *end)
+{
+    p = skip_blanks(p, end);
+    const uint8_t *eol = memchr(p, '\n', (size_t)(end - p));
+    if (eol)
+        end = eol;
+    while (p < end && isspace(end[-1]))
+        end--;
+    const uint8_t *count = end;
+    while (count > p && isdigit(count[-1]))
+        count--;
+    if (count == end || count - p < 2 || (count[-1] != ' ' && count[-1] != '\t'))
+        return false;
+    for (const uint8_t *q = p; q < end; q++)
+        if (iscntrl(*q) && *q != '\t')
+            return false;
+    return br_utf8_valid(p, (size_t)(end - p)) == (size_t)(end - p);
+}
+
+bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret)
+{
+    static const uint8_t jfr[] = {'F', 'L', 'R', 0}, gzip[] = {0x1f, 0x8b};
+    if (len == 0)
+        return false;
+    const uint8_t *end = data + len;
+    if (len >= sizeof jfr && memcmp(data, jfr, sizeof jfr) == 0)
+        *ret = BR_FORMAT_JFR;
+    else if (len >= sizeof gzip && memcmp(data, gzip, sizeof gzip) == 0)
+        *ret = BR_FORMAT_PPROF;
+    else if (is_json_object(data, end))
+        *ret = BR_FORMAT_SPEEDSCOPE;
+    else if (is_folded(data, end))
+        *ret = BR_FORMAT_FOLDED;
+    else if (is_pprof(data, end))
+        *ret = BR_FORMAT_PPROF;
+    else
+        return false;
+    return true;
+}

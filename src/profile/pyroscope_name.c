@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "profile/profile.h"
+
+/* What Pyroscope calls sample types where the client does not say. */
+static const struct br_sample_type defaults[] = {
+    {.type = "samples", .display_name = "cpu"},
+    {.type = "goroutine", .display_name = "goroutines"},
+    {.type = "contentions", .display_name = "mutex_count"},
+    {.type = "delay", .display_name = "mutex_duration"}};
+
+static const char *display_name(const char *type, const struct br_sample_type *configs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct br_sample_type *c = &configs[i];
+        if (c->type && !strcmp(c->type, type))
+            return c->display_name && *c->display_name ? c->display_name : type;
+    }
+    return type;
+}
+
+/* The name that a type stands for, or NULL. */
+static const char *name_of(const char *type)
+{
+    if (strstr(type, "cpu"))
+        return "process_cpu";
+    if (strstr(type, "alloc_") || strstr(type, "inuse_") || !strcmp(type, "space") ||
+        !strcmp(type, "objects"))
+        return "memory";
+    if (strstr(type, "mutex_"))
+        return "mutex";
+    if (strstr(type, "block_"))
+        return "block";
+    return strstr(type, "goroutines") ? "goroutines" : NULL;
+}
+
+static const char *find(const char *const *types, size_t n, const struct br_sample_type *configs,
+                        size_t n_configs)
+{
+    const char *last = "";
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(types[i], "wall"))
+            return types[i];
+    for (size_t i = 0; i < n; i++) {
+        last = display_name(types[i], configs, n_configs);
+        const char *name = name_of(last);
+        if (name)
+            return name;
+    }
+    return last;
+}
+
+void br_pyroscope_name(const char *const *types, size_t n, const struct br_sample_type *configs,
+                       size_t n_configs, char *ret, size_t size)
+{
+    if (!configs) {
+        configs = defaults;
+        n_configs = BR_COUNT(defaults);
+    }
+    (void)snprintf(ret, size, "%s", find(types, n, configs, n_configs));
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folded text, and lines of stacks. */
+#include "fuzz/profile_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct br_profile_source s = {.data = data, .len = size, .from_pyroscope = true};
+    fuzz_read(br_folded_read, &s);
+    fuzz_read(br_lines_read, &s);
+    return 0;
+}

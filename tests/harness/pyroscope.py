@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for Pyroscope's ingest side: /ingest and push.v1, by the rules of the real server (2.x).
+It keeps what the real one would have stored, in a form that two ways of getting there can be
+compared by, and refuses what it is told to."""
+
+import collections
+import dataclasses
+import email
+import gzip
+import http.server
+import json
+import re
+import sys
+import threading
+import urllib.parse
+
+import pprof
+from braid import until
+
+_PUSH = pprof.messages("push_reader", {
+    "PushRequest": "RawProfileSeries* series=1",
+    "RawProfileSeries": "LabelPair* labels=1, RawSample* samples=2",
+    "LabelPair": "string name=1, string value=2",
+    "RawSample": "bytes raw_profile=1, string ID=2",
+})
+PushRequest = _PUSH["PushRequest"]
+
+PUSH_PATH = "/push.v1.PusherService/Push"
+MAX_LABELS, MAX_VALUE = 30, 2048
+_CODES = {400: "invalid_argument", 401: "unauthenticated", 403: "permission_denied",
+          404: "not_found", 429: "resource_exhausted", 500: "unknown", 503: "unavailable"}
+_IDS = {"span_id": 16, "profile_id": 16, "trace_id": 32}  # hex digits; any other length is ignored
+
+# What one unit of value belongs to. type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".
+Key = collections.namedtuple("Key", "labels type stack span_id trace_id")
+
+
+@dataclasses.dataclass(frozen=True)
+class Push:
+    """One pprof (or, of /ingest, any payload) and what came with it."""
+    labels: dict         # of its series, __name__ among them
+    profile: object      # pprof.Profile, or None for what is not pprof
+    raw: bytes
+    id: str = ""
+    headers: dict = dataclasses.field(default_factory=dict)
+    query: dict = dataclasses.field(default_factory=dict)  # of /ingest
+
+    def names(self):
+        return [kind for kind, _ in pprof.types(self.profile)[0]]
+
+
+@dataclasses.dataclass
+class Rule:
+    """How pushes that match are answered instead. whole: nothing of their request is stored, and the
+    message does not say which it was, as of servers before 2.0; else the others of the request are stored
+    and the message names the one. times: how often, None: always."""
+    match: object
+    http: int = 400
+    message: str = "refused by the stand-in"
+    whole: bool = False
+    times: int | None = None
+    retry_after: int | None = None
+
+
+class Refused(Exception):
+    def __init__(self, status, message, retry_after=None):
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+
+
+def metric_name(types, config=None):
+    """__name__ of a pprof on /ingest."""
+    config = config or {"samples": {"display-name": "cpu"}, "goroutine": {"display-name": "goroutines"},
+                        "contentions": {"display-name": "mutex_count"},
+                        "delay": {"display-name": "mutex_duration"}}
+    if "wall" in types:
+        return "wall"
+    for kind in types:
+        name = config.get(kind, {}).get("display-name") or kind
+        if "cpu" in name:
+            return "process_cpu"
+        if any(part in name for part in ("alloc_", "inuse_", "space", "objects")):
+            return "memory"
+        for prefix in ("mutex_", "block_"):
+            if prefix in name:
+                return prefix[:-1]
+        if "goroutines" in name:
+            return "goroutines"
+    return (config.get(types[0], {}).get("display-name") or types[0]) if types else "unknown"
+
+
+def parse_name(name):
+    """(application, labels) of `app{key=value,...}`."""
+    app, _, rest = name.partition("{")
+    labels = {}
+    for pair in rest.rstrip("}").split(","):
+        key, _, value = pair.partition("=")
+        if key.strip() and (not key.startswith("__") or key == "__session_id__"):
+            labels[key.strip()] = value.strip()
+    if not app.strip():
+        raise Refused(400, "name: service name is required")
+    return app.strip(), labels
+
+
+def check_labels(labels):
+    if not re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", labels.get("__name__", "")):
+        raise Refused(400, "invalid metric name")
+    if len(labels) > MAX_LABELS:
+        raise Refused(400, f"profile series has {len(labels)} label names; limit {MAX_LABELS}")
+    for key, value in labels.items():
+        if not key or len(value.encode()) > MAX_VALUE:
+            raise Refused(400, f"label {key[:40]!r} is empty or its value too long")
+
+
+def stored(push):
+    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own."""
+    kept = collections.Counter()
+    kinds, (period_type, period_unit), _, _ = pprof.types(push.profile)
+    series = {"service_name": "unknown_service", **push.labels}
+    for sample, times in pprof.samples(push.profile).items():
+        labels, ids = dict(series), {}
+        for key, value, *unit in sample.labels:
+            if key in _IDS:
+                if isinstance(value, str) and re.fullmatch(f"[0-9a-fA-F]{{{_IDS[key]}}}", value):
+                    ids[key] = value.lower()
+            elif isinstance(value, str):
+                labels.setdefault(key, value)
+        name = re.sub("^godeltaprof_", "", labels.pop("__name__"))
+        kept[Key(frozenset(labels.items()),
+                 f"{name}:{sample.type}:{sample.unit}:{period_type}:{period_unit}", sample.stack,
+                 ids.get("span_id") or ids.get("profile_id", ""),
+                 ids.get("trace_id", ""))] += sample.value * times
+    assert all((kind, unit) for kind, unit in kinds)
+    return kept
+
+
+class Pyroscope:
+    """Listens on a free port. pushes: all that was stored, in order. rules: see Rule."""
+
+    def __init__(self):
+        self.pushes, self.rules, self.n_requests, self.paths = [], [], 0, []
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.pyroscope = self
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.address}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+    def refuse(self, match, **how):
+        self.rules.append(Rule(match, **how))
+
+    def take(self, pushes):
+        """One request. Raises Refused when it is answered with an error."""
+        with self._lock:
+            self.n_requests += 1
+            failed, status, retry_after = [], 0, None
+            good = []
+            for index, push in enumerate(pushes):
+                try:
+                    check_labels(push.labels)
+                    self._apply_rules(push)
+                    good.append(push)
+                except Refused as error:
+                    failed.append(f"push series with index {index} and id {push.id} failed: {error}")
+                    status, retry_after = error.status, error.retry_after
+                except _Whole as error:
+                    raise Refused(error.status, str(error), error.retry_after) from None
+            self.pushes += good
+        if failed:
+            raise Refused(status, f"{len(failed)} errors: {'; '.join(failed)}", retry_after)
+
+    def _apply_rules(self, push):
+        for rule in self.rules:
+            if rule.times == 0 or not rule.match(push):
+                continue
+            if rule.times:
+                rule.times -= 1
+            raise (_Whole if rule.whole else Refused)(rule.http, rule.message, rule.retry_after)
+
+    def profiles(self):
+        with self._lock:
+            return list(self.pushes)
+
+    def stored(self):
+        """All that the real server would answer queries from: {Key: value}."""
+        total = collections.Counter()
+        for push in self.profiles():
+            if push.profile is not None:
+                total.update(stored(push))
+        return total
+
+    def wait(self, n_profiles):
+        """Waits until so many profiles were stored, and returns them."""
+        until(lambda: len(self.profiles()) >= n_profiles, f"{n_profiles} profiles at Pyroscope")
+        return self.profiles()
+
+
+class _Whole(Refused):
+    pass
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that went away is no error here."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def _plain(data):
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def _form(content_type, body):
+    """{name: bytes} of a multipart form."""
+    message = email.message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+    return {part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
+            for part in message.get_payload()}
+
+
+def _ingest(query, headers, body):
+    """The pushes of a request to /ingest."""
+    app, labels = parse_name(query.get("name", ""))
+    kind, content_type = query.get("format", ""), headers.get("content-type", "")
+    config, data = None, body
+    multipart = "multipart/form-data" in content_type
+    if multipart and kind in ("", "jfr"):
+        form = _form(content_type, body)
+        data = form.get("jfr" if kind else "profile")
+        if data is None:
+            raise Refused(400, "the form has no profile")
+        kind = kind or "pprof"
+        if form.get("sample_type_config"):
+            config = json.loads(form["sample_type_config"])
+    if "service_name" in labels:
+        labels["app_name"] = app
+    else:
+        labels["service_name"] = app
+    if query.get("spyName"):
+        labels["pyroscope_spy"] = query["spyName"]
+    more = {"raw": data, "headers": headers, "query": query}
+    if kind != "pprof":
+        return [Push({"__name__": kind or "groups", **labels}, None, **more)]
+    try:
+        profile = pprof.parse(_plain(data))
+    except Exception as error:
+        raise Refused(422, f"the profile cannot be read: {error}") from None
+    name = metric_name([kind for kind, _ in pprof.types(profile)[0]], config)
+    return [Push({"__name__": name, **labels}, profile, **more)]
+
+
+def _push(headers, body):
+    """The pushes of a request to push.v1."""
+    if headers.get("content-encoding", "identity") == "gzip":
+        body = gzip.decompress(body)
+    elif headers.get("content-encoding", "identity") != "identity":
+        raise Refused(501, "unknown compression: supported encodings are gzip")
+    request = PushRequest.FromString(body)
+    pushes = []
+    for series in request.series:
+        labels = {each.name: each.value for each in series.labels}
+        if len(labels) != len(series.labels):
+            raise Refused(400, "duplicate label name")
+        for sample in series.samples:
+            pushes.append(Push(labels, pprof.parse(sample.raw_profile), sample.raw_profile, sample.ID,
+                               headers))
+    if not pushes:
+        raise Refused(400, "no profiles received")
+    return pushes
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def _body(self):
+        if self.headers.get("transfer-encoding", "") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    def do_POST(self):
+        body, url = self._body(), urllib.parse.urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.pyroscope.paths.append(url.path)
+        try:
+            if url.path in ("/ingest", "/pyroscope/ingest"):
+                query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+                self.server.pyroscope.take(_ingest(query, headers, body))
+                return self._answer(200, None, b"")
+            if not url.path.endswith(PUSH_PATH):
+                return self._error(404, "Not Found")
+            if headers.get("content-type") != "application/proto":
+                return self._answer(415, None, b"")
+            self.server.pyroscope.take(_push(headers, body))
+            return self._answer(200, "application/proto", b"")
+        except Refused as error:
+            return self._error(error.status, str(error), error.retry_after)
+
+    def _error(self, status, message, retry_after=None):
+        body = {"code": _CODES.get(status, "unknown"), "message": message}
+        self._answer(status, "application/json", json.dumps(body).encode(), retry_after)
+
+    def _answer(self, status, kind, body, retry_after=None):
+        self.send_response(status)
+        if kind:
+            self.send_header("content-type", kind)
+        if retry_after is not None:
+            self.send_header("retry-after", str(retry_after))
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of tests/sdks: how to run them, and how to have what they sent pushed elsewhere."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+
+_HERE = pathlib.Path(__file__).parents[1] / "sdks"
+_BUILT = pathlib.Path(os.environ.get("SDKS", pathlib.Path(__file__).parents[2] / "build" / "sdks"))
+_JAVA = [f"-javaagent:{_BUILT}/java/agent-2.9.2.jar", "-cp", f"{_BUILT}/java/classes:{_BUILT}/java/*", "Scene"]
+
+SECONDS = "3"
+TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own
+
+
+def _agent(**options):
+    """What the Java agent reads, and the program's own variables beside it."""
+    return lambda env: {"PYROSCOPE_APPLICATION_NAME": "shop", "PYROSCOPE_SERVER_ADDRESS": env["PYROSCOPE"],
+                        "PYROSCOPE_UPLOAD_INTERVAL": "1s", "PYROSCOPE_LABELS": "env=test,region=eu west",
+                        "PYROSCOPE_PROFILER_EVENT": "itimer", **options}
+
+
+# Name: command, and what makes more of its environment.
+SDKS = {
+    "go": ([str(_BUILT / "go")], None),
+    "python": ([str(_BUILT / "python" / "bin" / "python"), str(_HERE / "python" / "scene.py")], None),
+    "python-old": ([str(_BUILT / "python-old" / "bin" / "python"), str(_HERE / "python" / "scene.py")], None),
+    "node": (["node", str(_HERE / "node" / "scene.js"), "new"], None),
+    "node-old": (["node", str(_HERE / "node" / "scene.js"), "old"], None),
+    "java-jfr": (["java", *_JAVA], _agent(PYROSCOPE_FORMAT="jfr", PYROSCOPE_PROFILER_ALLOC="64k",
+                                          PYROSCOPE_PROFILER_LOCK="1ms")),
+    "java-otlp": (["java", *_JAVA], _agent(PYROSCOPE_FORMAT="otlp")),
+    "rust": ([str(_BUILT / "rust")], lambda env: {"TRACE_ID": TRACE, "ROOT_ID": ROOT, "CHILD_ID": CHILD}),
+}
+
+
+def run(name, pyroscope, otlp):
+    """Runs a program against the two addresses; returns [(trace id, span id, name)], the root first."""
+    command, more = SDKS[name]
+    env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS}
+    env.update(more(env) if more else {})
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[\"")]
+
+
+def replay(tap, address):
+    """Sends what clients sent through `tap` once more, byte for byte, elsewhere. Returns the status codes."""
+    host, port = address.rsplit(":", 1)
+    codes = []
+    for sent in tap.sent:
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(bytes(sent))
+            connection.shutdown(socket.SHUT_WR)
+            with connection.makefile("rb") as answers:
+                while line := answers.readline():
+                    codes.append(int(line.split()[1]))
+                    length = 0
+                    while (header := answers.readline().strip()):
+                        name, _, value = header.partition(b":")
+                        length = int(value) if name.lower() == b"content-length" else length
+                    answers.read(length)
+    return codes

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every SDK, unchanged, pointed at Braid instead of Pyroscope: its samples end up joined, and Pyroscope
+behind Braid has what it would have had without it."""
+
+import collections
+import functools
+import urllib.request
+
+import pytest
+
+import otlp
+import profile_view
+import sdks
+from braid import Braid
+from pyroscope import Pyroscope
+from tap import Tap
+
+ROOT = "POST /checkout"
+
+# What the join adds to samples, and Pyroscope therefore makes labels of.
+ADDED = {"span.name"}
+
+# The SDKs whose samples name the local root span: a bridge, or a user who labels by hand.
+LINKED = ("go", "python", "python-old", "node", "node-old", "java-jfr", "rust")
+
+
+def config(tmp_path, joined, plain):
+    listen = {"endpoint": "127.0.0.1:0"}
+    pushing = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
+    return {
+        "receivers": {"otlp": {"protocols": {"http": listen}}, "pyroscope": {"protocols": {"http": listen}}},
+        "processors": {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}},
+        "exporters": {
+            "file/traces": {"path": str(tmp_path / "traces")},
+            "file/profiles": {"path": str(tmp_path / "profiles")},
+            "pyroscope/joined": {"endpoint": joined.url, **pushing},
+            "pyroscope/plain": {"endpoint": plain.url, **pushing},
+        },
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {
+                "traces": {"receivers": ["otlp"], "processors": ["join"], "exporters": ["file/traces"]},
+                "profiles": {"receivers": ["pyroscope"], "processors": ["join"],
+                             "exporters": ["file/profiles", "pyroscope/joined"]},
+                "profiles/plain": {"receivers": ["pyroscope"], "exporters": ["pyroscope/plain"]},
+            },
+        },
+    }
+
+
+class Scene:
+    """One run of an SDK: what it said, what came out of Braid, and what Pyroscope had: joined, plain (through
+    Braid without the join) and direct (without Braid)."""
+
+    def __init__(self, sdk, folder):
+        stand_ins = self.joined, self.plain, self.direct = [Pyroscope() for _ in range(3)]
+        server = Braid(config(folder, self.joined, self.plain), folder)
+        tap = Tap(server.address("http", node="receiver/pyroscope"))
+        try:
+            spans = sdks.run(sdk, tap.http, server.http)
+            if sdk == "rust":
+                send_spans(server.http, spans)
+            self.root = next((trace, span) for trace, span, name in spans if name == ROOT)
+            server.stop()
+            self.codes = sdks.replay(tap, self.direct.address)
+            self.traces = read(folder / "traces", otlp.TRACES)
+            self.profiles = read(folder / "profiles", otlp.PROFILES)
+        finally:
+            server.kill()
+            for each in [tap, *stand_ins]:
+                each.close()
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory):
+    """scene(sdk): its run, which happens once."""
+    @functools.cache
+    def made(sdk):
+        return Scene(sdk, tmp_path_factory.mktemp(sdk))
+    return made
+
+
+def read(path, signal):
+    return [otlp.from_json(signal.request, line) for line in path.read_text().splitlines()]
+
+
+def send_spans(address, spans):
+    """For an SDK without a tracer: its spans, as any would have sent them."""
+    request = otlp.trace_request(len(spans))
+    for span, (trace, own, name) in zip(request.resource_spans[0].scope_spans[0].spans, spans):
+        span.trace_id, span.span_id, span.name = bytes.fromhex(trace), bytes.fromhex(own), name
+    urllib.request.urlopen(urllib.request.Request(
+        f"http://{address}/v1/traces", request.SerializeToString(),
+        {"content-type": "application/x-protobuf"})).read()
+
+
+@pytest.mark.parametrize("sdk", LINKED)
+def test_samples_are_joined(scene, sdk):
+    n = 0
+    for sample in profile_view.samples(*scene(sdk).profiles):
+        if sample["link"] and sample["link"][1] == scene(sdk).root[1]:
+            assert sample["attributes"]["span.name"] == (ROOT, "")
+            n += 1
+    assert n > 5
+
+
+@pytest.mark.parametrize("sdk", LINKED)
+def test_spans_have_their_figures(scene, sdk):
+    spans = {span.span_id.hex(): otlp.attributes_of(span.attributes)
+             for request in scene(sdk).traces for _, _, span in otlp.spans_of(request)}
+    root = spans[scene(sdk).root[1]]
+    assert root["pyroscope.profile.id"] == scene(sdk).root[1]
+    assert root["profile.sample_count"] > 10
+    assert root["profile.duration_us"] > 500_000  # of three seconds that it burned
+
+
+@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - set(LINKED)))
+def test_nothing_is_invented(scene, sdk):
+    """The SDK labels nothing, so nothing is joined."""
+    samples = profile_view.samples(*scene(sdk).profiles)
+    assert samples and not any(sample["link"] for sample in samples)
+
+
+def without(added, stored):
+    """As if the join had not been there."""
+    kept = collections.Counter()
+    for key, value in stored.items():
+        labels = frozenset(pair for pair in key.labels if pair[0] not in added)
+        kept[key._replace(labels=labels)] += value
+    return kept
+
+
+def without_traces(stored):
+    kept = collections.Counter()
+    for key, value in stored.items():
+        kept[key._replace(trace_id="")] += value
+    return kept
+
+
+@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - {"java-otlp"}))
+def test_round_trip(scene, sdk):
+    assert set(scene(sdk).codes) == {200}
+    assert scene(sdk).plain.stored() == scene(sdk).direct.stored() != {}
+
+
+@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - {"java-otlp"}))
+def test_round_trip_joined(scene, sdk):
+    """Where a label names only the span, the join knows its trace too."""
+    joined = without(ADDED, scene(sdk).joined.stored())
+    assert without_traces(joined) == without_traces(scene(sdk).direct.stored())

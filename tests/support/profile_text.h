@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A profiles item as text that a test can write down: unpacked by protobuf-c, which shares no code
+ * with what made it. One line each:
+ *
+ *   resource service.name=shop          attributes in order
+ *   scope pyroscope.name=process_cpu
+ *   profile cpu nanoseconds period cpu nanoseconds 10000000 time 1 duration 2
+ *   a;b 10 {thread=1}                   root first, sorted; function names only
+ */
+#pragma once
+
+#include "pipeline/item.h"
+
+/* The caller frees it (free). Aborts when the item is not what a decoder accepts. */
+char *profile_text(const struct br_item *item);
