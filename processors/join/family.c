@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Families: the spans of one trace and one service, found from any of them. They lie in all shards, so
- * each record names the one entered before it with the same hash, and `families` has the newest for
- * each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its ring: who
- * follows the chain stops at the first place that is not in its ring any more, for what lies behind is
- * older. Other families of the same hash are passed over; steps are bounded.
+ * Families: the spans of one trace and one service, found from any of them. They lie in all shards,
+ * so each record names the one entered before it with the same hash, and `families` has the newest
+ * for each hash: eight bytes that one exchange sets. Nothing is taken out when a record leaves its
+ * ring: who follows the chain stops at the first place that is not in its ring any more, for what
+ * lies behind is older. Other families of the same hash are passed over; steps are bounded.
  */
 #include "processors/join/table_internal.h"
 

@@ -61,7 +61,8 @@ static void add_amount(uint64_t *sum, uint64_t n)
         *sum = UINT64_MAX;
 }
 
-/* --- Functions ---------------------------------------------------------------------------------- */
+/* --- Functions ----------------------------------------------------------------------------------
+ */
 
 /* Whether values of that measure and type are what the counters count: those of the better measure
  * push out what was counted before, for seconds and bytes do not add up. */
@@ -98,21 +99,44 @@ void join_top_add(struct join_top *top, unsigned max, uint8_t *n, uint32_t funct
     add_amount(&top[least].value, value);
 }
 
-/* --- Samples ------------------------------------------------------------------------------------ */
+/* --- Samples ------------------------------------------------------------------------------------
+ */
+
+/* Whether samples that name the span itself were added before. */
+static bool is_own(const struct join_figures *f, const struct join_sample *s)
+{
+    return memcmp(f->under, s->span_id, sizeof f->under) == 0;
+}
 
 void add_to_figures(const struct join_table *t, struct join_figures *f, const struct join_sample *s,
                     bool waits)
 {
+    memcpy(f->under, s->under && !is_own(f, s) ? s->under : s->span_id, sizeof f->under);
+    add_type(f, s->type, waits);
+    if (s->profile_id)
+        memcpy(f->profile_id, s->profile_id, 16);
+    if (s->passed) {
+        if (s->measure < JOIN_WALL_TIME)
+            add_amount(&f->passed_ns[s->measure], s->time_ns);
+        return;
+    }
     add_count(&f->count[s->measure], s->count);
     if (s->measure < JOIN_OTHER)
         add_amount(&f->time_ns[s->measure], s->time_ns);
     if (s->allocated_bytes)
         add_amount(&f->allocated_bytes, s->allocated_bytes);
-    add_type(f, s->type, waits);
-    if (s->profile_id)
-        memcpy(f->profile_id, s->profile_id, 16);
     if (t->n_top && s->function && counts_towards(f, s->measure, s->type))
         join_top_add(top_of(f), t->n_top, &f->n_top, s->function, s->value);
+}
+
+uint64_t join_figures_cpu_ns(const struct join_figures *f)
+{
+    uint64_t ns[JOIN_WALL_TIME];
+    for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
+        ns[m] = f->time_ns[m];
+        add_amount(&ns[m], f->passed_ns[m]);
+    }
+    return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
 
 enum join_measure join_figures_measure(const struct join_figures *f)
@@ -140,8 +164,7 @@ void join_figures_add(struct join_figures *into, const struct join_figures *from
 void join_figures_add_top(struct join_figures *into, struct join_top *into_top, unsigned max,
                           const struct join_figures *from, const struct join_top *from_top)
 {
-    if (!from->n_top ||
-        !counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
+    if (!from->n_top || !counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
         return;
     for (unsigned i = 0; i < from->n_top; i++)
         join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);

@@ -11,8 +11,8 @@ static const struct {
     const char *key;
     size_t len;
 } keys[JOIN_WHERES] = {
-    [JOIN_THREAD_ID] = {"thread.id", 9},      [JOIN_THREAD_NAME] = {"thread.name", 11},
-    [JOIN_PROCESS] = {"process.pid", 11},     [JOIN_HOST] = {"host.id", 7},
+    [JOIN_THREAD_ID] = {"thread.id", 9},     [JOIN_THREAD_NAME] = {"thread.name", 11},
+    [JOIN_PROCESS] = {"process.pid", 11},    [JOIN_HOST] = {"host.id", 7},
     [JOIN_CONTAINER] = {"container.id", 12}, [JOIN_SERVICE] = {"service.name", 12},
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a span or a sample ran, as far as attributes say: thread, process, and what the process is
- * one of. Each is a hash of its text (numbers are their decimal digits) with the table's secret; 0: not
- * said. Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
+ * one of. Each is a hash of its text (numbers are their decimal digits) with the table's secret; 0:
+ * not said. Source: opentelemetry.io/docs/specs/semconv/registry/attributes (thread, process, host,
  * container, service).
  */
 #pragma once

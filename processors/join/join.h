@@ -71,6 +71,9 @@ struct join_service join_service_of(const struct br_part *part,
                                     const struct br_dictionary_view *view);
 uint64_t join_service_hash(const uint8_t *name, size_t len);
 
+/* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
+size_t join_cut(const uint8_t *text, size_t len);
+
 /* True when linked samples of the service, or of this instance of it, came in the last window. */
 bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms);
 

@@ -4,31 +4,15 @@
 
 #include "base/mem.h"
 #include "otlp/edit.h"
+#include "processors/join/credit.h"
 #include "processors/join/extension.h"
 #include "processors/join/join.h"
 #include "processors/join/labels.h"
 #include "processors/join/meaning.h"
+#include "processors/join/reading.h"
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
-
-/* What a sample says of itself. */
-struct sample {
-    const uint8_t *trace_id, *span_id; /* NULL: none */
-    uint8_t trace_number, span_number; /* of the labels that they came from */
-    bool linked;                       /* by a link, not by a label */
-    bool has_value;
-    uint32_t has_keys; /* bits: keys that the join would add, and the sample has */
-    uint64_t value, n_times;
-};
-
-/* The span of the sample at hand, copied under the table's lock. */
-struct found {
-    uint8_t trace[16], name[JOIN_VALUE_MAX], service[JOIN_VALUE_MAX];
-    uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX];
-    size_t name_len, service_len, attributes_len;
-    bool has_trace;
-};
 
 struct run {
     struct join *j;
@@ -43,7 +27,8 @@ struct run {
     struct join_meaning meaning; /* of the profile at hand */
     bool names_service;          /* the resource at hand says whose samples these are */
     struct join_extension extension;
-    struct found found;
+    struct join_found found;
+    struct join_credit credit;
     struct join_tally tally;
     uint64_t counts[JOIN_TYPES][JOIN_COUNTS];
     uint64_t n_other;
@@ -52,123 +37,30 @@ struct run {
     bool no_memory;
 };
 
-/* --- One sample ------------------------------------------------------------------------------ */
-
-static void on_found(void *arg, const struct join_span *span)
-{
-    struct run *r = arg;
-    struct found *f = &r->found;
-    f->has_trace = span->trace_id != NULL;
-    if (span->trace_id)
-        memcpy(f->trace, span->trace_id, sizeof f->trace);
-    f->name_len = span->name_len;
-    br_put_bytes(f->name, span->name, span->name_len);
-    f->service_len = r->names_service ? 0 : span->service_len;
-    br_put_bytes(f->service, span->service, f->service_len);
-    f->attributes_len = span->attributes_len;
-    br_put_bytes(f->attributes, span->attributes, span->attributes_len);
-}
-
-static void take_label(const struct run *r, uint64_t index, struct sample *s)
-{
-    if (!r->any_label || index >= r->view.n[BR_TABLE_ATTRIBUTE])
-        return;
-    const struct join_label *l = &r->labels[index];
-    if (l->kind == JOIN_LABEL_OWN) {
-        s->has_keys |= 1u << l->number;
-    } else if (l->kind == JOIN_LABEL_SPAN_ID && (!s->span_id || l->number < s->span_number)) {
-        s->span_id = l->id;
-        s->span_number = l->number;
-    } else if (l->kind == JOIN_LABEL_TRACE_ID && (!s->trace_id || l->number < s->trace_number)) {
-        s->trace_id = l->id;
-        s->trace_number = l->number;
-    }
-}
-
-/* A link to a span beats labels; without a trace id it leaves theirs. */
-static void take_link(const struct run *r, uint64_t index, struct sample *s)
-{
-    static const uint8_t none[16];
-    if (index == 0 || index >= r->view.n[BR_TABLE_LINK])
-        return;
-    const struct br_entry *e = &r->view.tables[BR_TABLE_LINK][index];
-    const uint8_t *p = e->data, *end = p + e->len, *trace = NULL, *span = NULL;
-    struct br_field f;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1)
-            trace = f.value == 16 ? f.data : NULL;
-        else if (f.number == 2)
-            span = f.value == 8 ? f.data : NULL;
-    }
-    if (!span || memcmp(span, none, 8) == 0)
-        return;
-    s->linked = true;
-    s->span_id = span;
-    if (trace && memcmp(trace, none, 16) != 0)
-        s->trace_id = trace;
-}
-
-static void take_labels(const struct run *r, const struct br_field *f, struct sample *s)
-{
-    if (f->wire == BR_WIRE_VARINT) {
-        take_label(r, f->value, s);
-        return;
-    }
-    const uint8_t *p = f->data, *end = p + f->value;
-    uint64_t v;
-    while (p < end && (p = br_varint(p, end, &v)))
-        take_label(r, v, s);
-}
-
-static void add_value(struct sample *s, uint64_t v)
-{
-    s->has_value = true;
-    if ((int64_t)v > 0 && __builtin_add_overflow(s->value, v, &s->value))
-        s->value = UINT64_MAX;
-}
-
-static void add_values(const struct br_field *f, struct sample *s)
-{
-    if (f->wire == BR_WIRE_VARINT) {
-        add_value(s, f->value);
-        return;
-    }
-    const uint8_t *p = f->data, *end = p + f->value;
-    uint64_t v;
-    while (p < end && (p = br_varint(p, end, &v)))
-        add_value(s, v);
-}
-
-static struct sample read_sample(const struct run *r, const uint8_t *p, const uint8_t *end)
-{
-    struct sample s = {0};
-    struct br_field f;
-    uint64_t link = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 2 && r->any_label)
-            take_labels(r, &f, &s);
-        else if (f.number == 3)
-            link = f.value;
-        else if (f.number == 4)
-            add_values(&f, &s);
-        else if (f.number == 5)
-            s.n_times += f.wire == BR_WIRE_LEN ? f.value / 8 : 1;
-    }
-    take_link(r, link, &s);
-    return s;
-}
-
 /* --- What becomes of it ----------------------------------------------------------------------- */
 
-static enum join_result look_up(struct run *r, const struct sample *s)
+static enum join_result ask(struct run *r, const struct join_sample *sample, bool add)
+{
+    return join_table_sample(r->j->table, sample, add, r->came_ms, join_found_copy, &r->found,
+                             &r->tally);
+}
+
+static enum join_result look_up(struct run *r, const struct join_reading *s)
 {
     struct join_sample sample = {
         .trace_id = s->trace_id, .span_id = s->span_id, .held = r->pass == JOIN_PASS_FIRST};
-    bool add = r->pass != JOIN_PASS_LAST;
+    enum join_result result;
+    bool add = r->pass != JOIN_PASS_LAST, timed = add && s->n_times;
+    if (timed) {
+        result = ask(r, &sample, false);
+        add = result == JOIN_UNKNOWN ||
+              (result == JOIN_FOUND &&
+               !join_credit_below(&r->credit, &r->meaning, s, &r->found, &sample));
+    }
     if (add)
-        join_meaning_apply(&r->meaning, s->value, s->has_value, s->n_times, &sample);
-    enum join_result result =
-        join_table_sample(r->j->table, &sample, add, r->came_ms, on_found, r, &r->tally);
+        join_meaning_apply(&r->meaning, s->value, s->n_values, s->n_times, &sample);
+    if (add || !timed)
+        result = ask(r, &sample, add);
     r->unknown += result == JOIN_UNKNOWN;
     return result;
 }
@@ -206,7 +98,7 @@ static uint32_t index_of(struct run *r, unsigned key, const uint8_t *value, size
 /* Turns what was found into indices of the attribute table, but for keys that the sample has. */
 static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
 {
-    const struct found *f = &r->found;
+    const struct join_found *f = &r->found;
     const uint8_t *p = f->attributes, *end = p + f->attributes_len;
     uint32_t n = 0;
     if (!(has_keys & 1))
@@ -223,7 +115,7 @@ static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
 }
 
 /* The bytes to append to a sample: attribute indices, and the link that was a label. */
-static struct br_addition addition_for(struct run *r, const struct sample *s, bool found)
+static struct br_addition addition_for(struct run *r, const struct join_reading *s, bool found)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? indices_of(r, s->has_keys, indices) : 0;
@@ -253,15 +145,16 @@ static struct br_addition addition_for(struct run *r, const struct sample *s, bo
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
 static void note_service(struct run *r)
 {
-    const struct found *f = &r->found;
-    if (f->service_len)
+    const struct join_found *f = &r->found;
+    if (!r->names_service && f->service_len)
         join_table_profiled(r->j->table, join_service_hash(f->service, f->service_len), r->came_ms);
 }
 
 static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
                         struct br_addition *addition)
 {
-    struct sample s = read_sample(r, p, end);
+    struct join_reading s;
+    join_reading_of(&r->view, r->any_label ? r->labels : NULL, p, end, &s);
     uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
     if (!s.span_id) {
         r->counts[r->meaning.type][JOIN_COUNT_UNLINKED] += r->pass != JOIN_PASS_FIRST;
@@ -362,11 +255,13 @@ static bool prepare(struct run *r)
     const struct join_label_names names = {.span_id = r->j->config->labels.span_id,
                                            .trace_id = r->j->config->labels.trace_id,
                                            .own = r->j->keys,
-                                           .n_own = r->j->n_keys};
+                                           .n_own = r->j->n_keys,
+                                           .table = r->j->table};
     if (br_dictionary_index(r->item, &r->arena, &r->view))
         return false;
     r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
     join_extension_init(&r->extension, &r->arena, &r->view);
+    r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table};
     return r->labels != NULL;
 }
 

@@ -143,11 +143,6 @@ static void add_attributes(struct entering *e, const struct br_span *span, struc
     entry->attributes_len = (size_t)(e->at - entry->attributes);
 }
 
-static size_t cut(const uint8_t *text, size_t len)
-{
-    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
-}
-
 static void flush(struct entering *e)
 {
     join_table_enter(e->j->table, e->spans, e->n, e->now_ms, &e->tally);
@@ -177,7 +172,7 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .kind = span->kind,
                                 .status = span->status,
                                 .name = span->name,
-                                .name_len = cut(span->name, span->name_len),
+                                .name_len = join_cut(span->name, span->name_len),
                                 .service = e->service.name,
                                 .service_len = e->service.name_len,
                                 .service_hash = e->service.service};
@@ -192,7 +187,7 @@ static void enter(struct entering *e, const struct br_span *span)
 static void begin_part(struct entering *e, const struct br_part *part)
 {
     e->service = join_service_of(part, NULL);
-    e->service.name_len = cut(e->service.name, e->service.name_len);
+    e->service.name_len = join_cut(e->service.name, e->service.name_len);
     if (!e->attributes)
         return;
     size_t len;

@@ -414,6 +414,23 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     return result;
 }
 
+bool join_table_add(struct join_table *t, const struct join_sample *sample, join_found_fn *found,
+                    void *arg)
+{
+    uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
+    struct shard *s = shard_of(t, hash);
+    pthread_mutex_lock(&s->lock);
+    struct place place = find(s, hash, span_id, sample->trace_id);
+    struct record *r = record_at(s, &place);
+    struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
+    if (f)
+        add_to_figures(t, f, sample, false);
+    if (f && found)
+        show(r, found, arg);
+    pthread_mutex_unlock(&s->lock);
+    return f != NULL;
+}
+
 bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
                         struct join_figures *ret, struct join_top *ret_top)
 {
@@ -504,8 +521,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     size_t each = (max_bytes - families) / SHARDS & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     size_t len = each * SHARDS + families + own;
-    void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
     (void)madvise(memory, each * SHARDS + families, MADV_HUGEPAGE);

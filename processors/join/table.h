@@ -49,7 +49,9 @@ struct join_figures {
         uint32_t waiting; /* samples that came before their span and are not counted yet */
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes;
+    uint64_t passed_ns[JOIN_WALL_TIME]; /* CPU time of samples that name it and were another's */
     uint8_t profile_id[16];
+    uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
     uint16_t top_type;   /* of the values that the functions' counters count */
     uint8_t top_measure; /* and their enum join_measure */
     uint8_t n_top;       /* counters in use */
@@ -72,7 +74,7 @@ struct join_span {
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
-    uint64_t service_hash; /* when entered: of the service's name; 0: no local family */
+    uint64_t service_hash;     /* when entered: of the service's name; 0: no local family */
     const uint8_t *attributes; /* for each configured one its length + 1 (0: not there), bytes */
     size_t attributes_len;
 };
@@ -88,7 +90,9 @@ struct join_sample {
     uint64_t value;           /* in nanoseconds where it is a time */
     uint64_t allocated_bytes; /* 0: it is of something else */
     uint32_t function;        /* of its stack's leaf; 0: not known */
-    bool held; /* its item waits for the span, and so the caller counts what becomes of it */
+    const uint8_t *under;     /* the span that it names, where that is another one; or NULL */
+    bool passed; /* it names this span and is another's: `time_ns` and `type` count for passed_ns */
+    bool held;   /* its item waits for the span, and so the caller counts what becomes of it */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
@@ -135,6 +139,11 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
                                    uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
 
+/* Adds a sample's figures to a span that has come and, unless NULL, calls `found` as above. False
+ * when it has left, or without memory. */
+bool join_table_add(struct join_table *t, const struct join_sample *s, join_found_fn *found,
+                    void *arg);
+
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
 bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
@@ -142,6 +151,9 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 
 /* What a span's count and duration are of: CPU time, else the next measure that there is. */
 enum join_measure join_figures_measure(const struct join_figures *f);
+
+/* The CPU time of the samples that name the span, whosever they were. */
+uint64_t join_figures_cpu_ns(const struct join_figures *f);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
 void join_figures_add(struct join_figures *into, const struct join_figures *from);

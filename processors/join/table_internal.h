@@ -52,9 +52,9 @@ struct shard {
     struct bucket *buckets;
     uint64_t n_buckets;
     uint8_t *ring;
-    uint64_t ring_size, head, tail; /* positions only grow */
-    uint64_t head_at;               /* head % ring_size */
-    uint8_t *figures;               /* n_figures of the table's figures_size */
+    uint64_t ring_size, head, tail;   /* positions only grow */
+    uint64_t head_at;                 /* head % ring_size */
+    uint8_t *figures;                 /* n_figures of the table's figures_size */
     uint32_t n_figures, used_figures; /* those past used_figures were never taken */
     uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
     uint64_t n_spans, n_pending;
@@ -67,8 +67,8 @@ struct join_table {
     uint64_t secret[2];
     void *memory;
     size_t memory_len;
-    unsigned n_top;      /* counters of functions behind each span's figures */
-    size_t figures_size; /* of figures and counters */
+    unsigned n_top;             /* counters of functions behind each span's figures */
+    size_t figures_size;        /* of figures and counters */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     pthread_mutex_t names_lock; /* of everything below */
@@ -126,7 +126,8 @@ static inline uint32_t size_of(const struct record *r)
     return r->size8 * 8u;
 }
 
-/* --- Figures: under the shard's lock ----------------------------------------------------------- */
+/* --- Figures: under the shard's lock -----------------------------------------------------------
+ */
 
 static inline bool any_figures(const struct shard *s)
 {
@@ -157,12 +158,14 @@ void tally_figures(uint64_t *by_type, struct join_figures *f, struct join_tally 
 void add_to_figures(const struct join_table *t, struct join_figures *f, const struct join_sample *s,
                     bool waits);
 
-/* --- Names: names.c ------------------------------------------------------------------------------ */
+/* --- Names: names.c ------------------------------------------------------------------------------
+ */
 
 void join_names_init(struct join_table *t);
 void join_names_release(struct join_table *t);
 
-/* --- Families: family.c -------------------------------------------------------------------------- */
+/* --- Families: family.c --------------------------------------------------------------------------
+ */
 
 static inline uint64_t family_hash(const struct join_table *t, const uint8_t *trace_id,
                                    uint64_t service)

@@ -231,6 +231,20 @@ const char *join_rig_last(const struct join_rig *r)
     return r->n_out ? r->out[r->n_out - 1].text : "";
 }
 
+long long join_rig_span_int(const struct join_rig *r, const char *span, const char *key)
+{
+    char begin[64], want[96];
+    (void)snprintf(begin, sizeof begin, "%s ", span);
+    (void)snprintf(want, sizeof want, " %s=", key);
+    const char *line = join_rig_last(r);
+    while (line && strncmp(line, begin, strlen(begin)) != 0) {
+        line = strchr(line, '\n');
+        line = line && line[1] ? line + 1 : NULL;
+    }
+    const char *end = line ? strchr(line, '\n') : NULL, *at = line ? strstr(line, want) : NULL;
+    return at && at < end ? strtoll(at + strlen(want), NULL, 10) : -1;
+}
+
 double join_rig_count(struct join_rig *r, const char *name, const char *type)
 {
     char metric[128], labels[256];
@@ -412,7 +426,13 @@ void put_span(struct wire *w, const struct span_in *s)
     size_t at = wire_open(w, 2);
     wire_len(w, 1, s->ids.trace, 16);
     wire_len(w, 2, s->ids.span, 8);
+    if (s->parent)
+        wire_len(w, 4, join_ids(0, s->parent).span, 8);
     wire_str(w, 5, s->name);
+    if (s->start_ns)
+        wire_i64(w, 7, s->start_ns);
+    if (s->end_ns)
+        wire_i64(w, 8, s->end_ns);
     if (s->kind)
         wire_varint(w, 6, s->kind);
     for (unsigned i = 0; i + 1 < 8 && s->attributes[i]; i += 2)
@@ -523,6 +543,8 @@ size_t open_profile(struct wire *w, struct dict *d, const struct profile_in *p)
 void put_sample(struct wire *w, const struct sample_in *s)
 {
     size_t at = wire_open(w, 2);
+    if (s->stack)
+        wire_varint(w, 1, s->stack);
     if (s->link)
         wire_varint(w, 3, s->link);
     if (s->attributes[0]) {
@@ -533,13 +555,13 @@ void put_sample(struct wire *w, const struct sample_in *s)
     }
     if (!s->no_value) {
         size_t list = wire_open(w, 4);
-        wire_number(w, s->value);
+        wire_number(w, s->values ? s->values[0] : s->value);
         for (unsigned i = 1; i < s->n_times; i++)
-            wire_number(w, 0);
+            wire_number(w, s->values ? s->values[i] : 0);
         wire_close(w, list);
     }
     for (unsigned i = 0; i < s->n_times; i++)
-        wire_i64(w, 5, 1000 + i);
+        wire_i64(w, 5, s->times ? s->times[i] : 1000 + i);
     wire_close(w, at);
 }
 
