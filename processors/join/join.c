@@ -52,6 +52,8 @@ static const struct br_option options[] = {
            "most bytes that wait, shared out among the workers; beyond it nothing waits"),
     BR_ENUM(struct join_config, mark, "never", marks,
             "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
+               "which links survive; samples with another lose theirs and are folded by stack"),
     BR_OPT_END,
 };
 
@@ -94,18 +96,29 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
+static double *type_metric(struct join *j, double **at, uint16_t type, const char *what)
+{
+    if (!*at) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "braid_join_%s", what);
+        *at = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
+                             join_table_type_name(j->table, type));
+    }
+    return *at;
+}
+
 static double *counter(struct join *j, uint16_t type, enum join_outcome outcome)
 {
-    static const char *const names[JOIN_COUNTS] = {"joined", "joined_late", "unknown_span",
-                                                   "too_late", "unlinked"};
-    double **c = &j->counts[type][outcome];
-    if (!*c) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "braid_join_samples_%s", names[outcome]);
-        *c = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
-                            join_table_type_name(j->table, type));
-    }
-    return *c;
+    static const char *const names[JOIN_COUNTS] = {"samples_joined", "samples_joined_late",
+                                                   "samples_unknown_span", "samples_too_late",
+                                                   "samples_unlinked"};
+    return type_metric(j, &j->counts[type][outcome], type, names[outcome]);
+}
+
+void join_count_folded(struct join *j, uint16_t type, double n, double value)
+{
+    *type_metric(j, &j->folded[type], type, "samples_folded") += n;
+    *type_metric(j, &j->folded_values[type], type, "folded_values") += value;
 }
 
 void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n)
@@ -377,7 +390,8 @@ static bool make_parts(struct join *j)
         j->output[s].consume = output;
         j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
     }
-    return j->table && j->keepers[0] && j->keepers[1];
+    return j->table && j->keepers[0] && j->keepers[1] &&
+           join_policy_init(&j->policy, j->config->keep, node->host) == 0;
 }
 
 static int create(struct br_node *node, struct br_err *err)
@@ -428,6 +442,7 @@ static void destroy(struct br_node *node)
         }
         br_keeper_free(j->keepers[s]);
     }
+    join_policy_release(&j->policy, node->host);
     br_shared_put(node->host, j->table, free_table);
 }
 

@@ -6,6 +6,7 @@
 #include "pipeline/component.h"
 #include "pipeline/keep.h"
 #include "processors/join/extension.h"
+#include "processors/join/policy.h"
 #include "processors/join/table.h"
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 1)
@@ -21,6 +22,7 @@ struct join_config {
     struct join_labels labels;
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
+    struct join_keep *keep;      /* NULL: every link survives */
 };
 
 enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
@@ -44,18 +46,23 @@ struct join {
     unsigned n_keys;
     unsigned kind_key, status_key; /* numbers of span.kind and span.status, or 0 */
     struct join_table *table;
+    struct join_policy policy;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
     struct br_keeper *keepers[BR_SIGNALS];
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
+    double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
 /* Adds to a counter of samples by profile type. */
 void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n);
+
+/* Counts samples of a profile type that lost their links, and the sum of their values. */
+void join_count_folded(struct join *j, uint16_t type, double n, double value);
 
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *j, const struct join_tally *tally);

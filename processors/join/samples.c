@@ -6,6 +6,7 @@
 #include "otlp/edit.h"
 #include "processors/join/credit.h"
 #include "processors/join/extension.h"
+#include "processors/join/fold.h"
 #include "processors/join/join.h"
 #include "processors/join/labels.h"
 #include "processors/join/meaning.h"
@@ -14,18 +15,28 @@
 
 #define ARENA_MAX (64u << 20)
 
+/* A sample whose link survives if its span spent much CPU time, which is known when all samples of
+ * the item have been added to it. */
+struct undecided {
+    uint32_t index;
+    uint16_t type;
+    bool has_trace;
+    uint8_t trace[16], span[8];
+    uint64_t value;
+};
+
 struct run {
     struct join *j;
     struct br_item *item;
     enum join_pass pass;
     uint8_t *memo; /* of the next sample; NULL with JOIN_PASS_ONLY */
-    uint64_t came_ms;
+    uint64_t came_ms, now_ms;
     struct br_arena arena;
     struct br_dictionary_view view;
     struct join_label *labels; /* by attribute index */
     bool any_label;
     struct join_meaning meaning; /* of the profile at hand */
-    bool names_service;          /* the resource at hand says whose samples these are */
+    struct join_service service; /* of the resource at hand */
     struct join_extension extension;
     struct join_found found;
     struct join_credit credit;
@@ -33,6 +44,14 @@ struct run {
     uint64_t counts[JOIN_TYPES][JOIN_COUNTS];
     uint64_t n_other;
     uint32_t unknown;
+    uint32_t index; /* of the next sample */
+    uint8_t *folds; /* enum join_fold of each; NULL: all links survive */
+    struct undecided *undecided;
+    uint32_t n_undecided, cap_undecided;
+    struct {
+        uint64_t samples;
+        double value;
+    } folded[JOIN_TYPES];
     bool any_linked; /* the part at hand has a sample with a span */
     bool no_memory;
 };
@@ -146,8 +165,98 @@ static struct br_addition addition_for(struct run *r, const struct join_reading 
 static void note_service(struct run *r)
 {
     const struct join_found *f = &r->found;
-    if (!r->names_service && f->service_len)
+    if (!r->service.service && f->service_len)
         join_table_profiled(r->j->table, join_service_hash(f->service, f->service_len), r->came_ms);
+}
+
+/* --- Links that do not survive ---------------------------------------------------------------- */
+
+static void note_folded(struct run *r, uint32_t index, uint16_t type, uint64_t value)
+{
+    r->folds[index] = JOIN_FOLD_FOLDED;
+    r->folded[type].samples++;
+    r->folded[type].value += (double)value;
+}
+
+static void decide_later(struct run *r, uint32_t index, const struct join_reading *s)
+{
+    if (br_grow(&r->undecided, &r->cap_undecided, (size_t)r->n_undecided + 1, sizeof *r->undecided,
+                UINT32_MAX)) {
+        r->no_memory = true;
+        return;
+    }
+    struct undecided *u = &r->undecided[r->n_undecided++];
+    *u = (struct undecided){.index = index, .type = r->meaning.type, .value = s->value};
+    memcpy(u->span, s->span_id, sizeof u->span);
+    u->has_trace = r->found.has_trace;
+    memcpy(u->trace, r->found.trace, sizeof u->trace);
+}
+
+static void decide(struct run *r, const struct join_reading *s, bool found)
+{
+    const struct join_found *f = &r->found;
+    const uint8_t *trace = s->trace_id ? s->trace_id : found && f->has_trace ? f->trace : NULL;
+    bool of_span = found && f->service_len;
+    switch (join_policy_of(&r->j->policy, found ? f : NULL, trace,
+                           of_span ? f->service : r->service.name,
+                           of_span ? f->service_len : r->service.name_len, r->now_ms)) {
+    case JOIN_KEEPS:
+        break;
+    case JOIN_FOLDS:
+        note_folded(r, r->index, r->meaning.type, s->value);
+        break;
+    case JOIN_FOLDS_UNLESS_CPU:
+        decide_later(r, r->index, s);
+        break;
+    }
+}
+
+static void decide_rest(struct run *r)
+{
+    for (uint32_t i = 0; i < r->n_undecided; i++) {
+        const struct undecided *u = &r->undecided[i];
+        struct join_figures figures;
+        if (!join_table_figures(r->j->table, u->has_trace ? u->trace : NULL, u->span, &figures,
+                                NULL) ||
+            join_figures_cpu_ns(&figures) <= r->j->policy.keep->cpu_threshold)
+            note_folded(r, u->index, u->type, u->value);
+    }
+}
+
+static void fold(struct run *r)
+{
+    uint32_t gone = 0, n = 0;
+    decide_rest(r);
+    for (uint16_t t = 0; t < JOIN_TYPES; t++)
+        n += r->folded[t].samples > 0;
+    if (!n || r->no_memory ||
+        join_fold_samples(r->item, r->folds, r->labels, r->view.n[BR_TABLE_ATTRIBUTE], &r->arena,
+                          &gone))
+        return;
+    br_item_settle(r->item, BR_FATE_DROPPED, "folded", gone);
+    for (uint16_t t = 0; t < JOIN_TYPES; t++)
+        if (r->folded[t].samples)
+            join_count_folded(r->j, t, (double)r->folded[t].samples, r->folded[t].value);
+}
+
+/* --- One sample ------------------------------------------------------------------------------- */
+
+static void join_linked(struct run *r, const struct join_reading *s, uint8_t *memo,
+                        struct br_addition *addition)
+{
+    r->any_linked = true;
+    enum join_result result =
+        r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE ? JOIN_TOO_LATE : look_up(r, s);
+    if (result == JOIN_FOUND && r->pass != JOIN_PASS_LAST)
+        note_service(r);
+    if (r->pass == JOIN_PASS_FIRST)
+        *memo = (uint8_t)result;
+    else
+        count(r, result, *memo);
+    if (addition)
+        *addition = addition_for(r, s, result == JOIN_FOUND);
+    if (r->folds)
+        decide(r, s, result == JOIN_FOUND);
 }
 
 static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
@@ -156,21 +265,14 @@ static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
     struct join_reading s;
     join_reading_of(&r->view, r->any_label ? r->labels : NULL, p, end, &s);
     uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
-    if (!s.span_id) {
+    if (s.span_id) {
+        join_linked(r, &s, memo, addition);
+    } else {
         r->counts[r->meaning.type][JOIN_COUNT_UNLINKED] += r->pass != JOIN_PASS_FIRST;
-        return;
+        if (r->folds)
+            r->folds[r->index] = JOIN_FOLD_UNLINKED;
     }
-    r->any_linked = true;
-    enum join_result result =
-        r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE ? JOIN_TOO_LATE : look_up(r, &s);
-    if (result == JOIN_FOUND && r->pass != JOIN_PASS_LAST)
-        note_service(r);
-    if (r->pass == JOIN_PASS_FIRST)
-        *memo = (uint8_t)result;
-    else
-        count(r, result, *memo);
-    if (addition)
-        *addition = addition_for(r, &s, result == JOIN_FOUND);
+    r->index++;
 }
 
 /* --- Profiles -------------------------------------------------------------------------------- */
@@ -196,12 +298,12 @@ static void join_part(struct run *r, const struct br_part *part, struct br_addit
 
 static void join_resource(struct run *r, const struct br_part *part, struct br_addition *additions)
 {
-    struct join_service service = join_service_of(part, &r->view);
-    r->names_service = service.service != 0;
+    r->service = join_service_of(part, &r->view);
     r->any_linked = false;
     join_part(r, part, additions);
-    if (r->any_linked && r->names_service && r->pass != JOIN_PASS_LAST)
-        join_table_profiled(r->j->table, service.instance ? service.instance : service.service,
+    if (r->any_linked && r->service.service && r->pass != JOIN_PASS_LAST)
+        join_table_profiled(r->j->table,
+                            r->service.instance ? r->service.instance : r->service.service,
                             r->came_ms);
 }
 
@@ -238,6 +340,8 @@ static void join_parts(struct run *r)
     }
     if (write && additions)
         write_parts(r, additions);
+    if (r->folds)
+        fold(r);
 }
 
 static void note_counts(struct run *r)
@@ -259,6 +363,11 @@ static bool prepare(struct run *r)
                                            .table = r->j->table};
     if (br_dictionary_index(r->item, &r->arena, &r->view))
         return false;
+    if (r->j->policy.keep && r->pass != JOIN_PASS_FIRST) {
+        r->folds = br_arena_calloc(&r->arena, r->item->n_items, 1);
+        r->no_memory = !r->folds;
+        join_policy_refresh(&r->j->policy, r->now_ms);
+    }
     r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
     join_extension_init(&r->extension, &r->arena, &r->view);
     r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table};
@@ -276,6 +385,7 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
         r->pass = pass;
         r->memo = memo;
         r->came_ms = came_ms;
+        r->now_ms = br_host_mono_ms(j->node->host);
         br_arena_init(&r->arena, ARENA_MAX);
     }
     if (r && prepare(r)) {
@@ -287,6 +397,7 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
     }
     if (r) {
         join_extension_release(&r->extension);
+        br_free(r->undecided);
         br_arena_release(&r->arena);
     }
     br_free(r);

@@ -504,14 +504,48 @@ uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span)
     return d->n_links;
 }
 
+/* Each stack has two functions and two locations of its own. */
+uint32_t dict_stack(struct dict *d, const char *leaf)
+{
+    const char *const names[] = {leaf, "main"};
+    uint32_t stack = ++d->n_stacks, first = 2 * stack - 1;
+    if (stack == 1) {
+        wire_len(&d->functions, 3, NULL, 0);
+        wire_len(&d->locations, 2, NULL, 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t name = dict_string(d, names[i]);
+        size_t at = wire_open(&d->functions, 3);
+        wire_varint(&d->functions, 1, name);
+        wire_close(&d->functions, at);
+        at = wire_open(&d->locations, 2);
+        size_t line = wire_open(&d->locations, 3);
+        wire_varint(&d->locations, 1, first + i);
+        wire_close(&d->locations, line);
+        wire_close(&d->locations, at);
+    }
+    size_t at = wire_open(&d->stacks, 7), list = wire_open(&d->stacks, 1);
+    wire_number(&d->stacks, first);
+    wire_number(&d->stacks, first + 1);
+    wire_close(&d->stacks, list);
+    wire_close(&d->stacks, at);
+    return stack;
+}
+
 void dict_put(struct wire *w, struct dict *d)
 {
     size_t at = wire_open(w, 2);
     wire_raw(w, d->links.data, d->links.len);
     wire_raw(w, d->strings.data, d->strings.len);
     wire_raw(w, d->attributes.data, d->attributes.len);
+    wire_raw(w, d->functions.data, d->functions.len);
+    wire_raw(w, d->locations.data, d->locations.len);
     wire_len(w, 7, NULL, 0);
+    wire_raw(w, d->stacks.data, d->stacks.len);
     wire_close(w, at);
+    wire_free(&d->functions);
+    wire_free(&d->locations);
+    wire_free(&d->stacks);
     wire_free(&d->links);
     wire_free(&d->strings);
     wire_free(&d->attributes);

@@ -117,14 +117,17 @@ void put_one_span(struct wire *w, const char *service, uint64_t trace, uint64_t 
 
 /* A dictionary under construction. */
 struct dict {
-    struct wire strings, attributes, links;
-    uint32_t n_strings, n_attributes, n_links;
+    struct wire strings, attributes, links, functions, locations, stacks;
+    uint32_t n_strings, n_attributes, n_links, n_stacks;
 };
 uint32_t dict_string(struct dict *d, const char *text);
 uint32_t dict_attribute(struct dict *d, const char *key, const char *value);
 uint32_t dict_attribute_int(struct dict *d, const char *key, int64_t value);
 uint32_t dict_attribute_any(struct dict *d, const char *key, const struct wire *any);
 uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span);
+
+/* A stack of two frames: that function, called by `main`. */
+uint32_t dict_stack(struct dict *d, const char *leaf);
 
 /* Appends it to the request, and frees it. */
 void dict_put(struct wire *w, struct dict *d);
