@@ -52,6 +52,8 @@ static const struct br_option options[] = {
            "most bytes that wait, shared out among the workers; beyond it nothing waits"),
     BR_ENUM(struct join_config, mark, "never", marks,
             "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
+           "spans with samples say which functions took most of their time themselves; 0: none"),
     BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
                "which links survive; samples with another lose theirs and are folded by stack"),
     BR_OPT_END,
@@ -332,10 +334,17 @@ static void on_kept_end(void *arg)
         br_node_drained(j->node);
 }
 
+/* So many that among the functions of one request those on top are right. */
+static unsigned top_counters(unsigned shown)
+{
+    return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
+}
+
 static void *make_table(const void *arg)
 {
     const struct join_config *c = arg;
-    return join_table_new((size_t)c->max_bytes, c->window / 1000000, 0);
+    return join_table_new((size_t)c->max_bytes, c->window / 1000000,
+                          top_counters((unsigned)c->top_functions));
 }
 
 static void free_table(void *table)

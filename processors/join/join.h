@@ -17,7 +17,7 @@ struct join_labels {
 
 struct join_config {
     uint64_t window; /* ns */
-    int64_t max_bytes, max_values, hold_max_bytes;
+    int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
     uint64_t hold, profile_hold; /* ns */

@@ -21,13 +21,14 @@ enum mark {
     MARK_DURATION,
     MARK_INCLUSIVE_COUNT,
     MARK_INCLUSIVE_DURATION,
+    MARK_TOP,
     MARKS,
 };
 
 static const char *const keys[MARKS] = {
-    "pyroscope.profile.id",         "profile.id",          "profile.type",
-    "profile.sample_count",         "profile.duration_us", "profile.inclusive_sample_count",
-    "profile.inclusive_duration_us"};
+    "pyroscope.profile.id",          "profile.id",           "profile.type",
+    "profile.sample_count",          "profile.duration_us",  "profile.inclusive_sample_count",
+    "profile.inclusive_duration_us", "profile.top_functions"};
 
 /* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
  * knows better. */
@@ -59,6 +60,7 @@ struct marking {
 struct sums {
     struct join_figures own, all;
     bool any_own, any;
+    struct join_top top[JOIN_TOP_MAX]; /* of `all` */
 };
 
 static void add_text(struct marking *m, struct br_addition *a, enum mark mark, const char *text,
@@ -92,22 +94,55 @@ static void add_below(const struct marking *m, const struct br_span *span, struc
     uint32_t top = l->figures ? join_local_find(l, span->span_id) : JOIN_NO_SPAN;
     for (uint32_t i = 0; top != JOIN_NO_SPAN && i < l->n; i++) {
         struct join_figures f;
+        struct join_top f_top[JOIN_TOP_MAX];
         if (i == top || !l->spans[i].figures || !join_local_below(l, i, top) ||
             !join_table_figures(m->j->table, span->trace_id, (const uint8_t *)&l->spans[i].span_id,
-                                &f, NULL))
+                                &f, f_top))
             continue;
         join_figures_add(&sums->all, &f);
+        join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &f, f_top);
         sums->any = true;
     }
 }
 
 static void add_up(const struct marking *m, const struct br_span *span, struct sums *ret)
 {
-    *ret = (struct sums){0};
+    memset(&ret->own, 0, sizeof ret->own);
     ret->any_own = ret->any =
-        join_table_figures(m->j->table, span->trace_id, span->span_id, &ret->own, NULL);
+        join_table_figures(m->j->table, span->trace_id, span->span_id, &ret->own, ret->top);
     ret->all = ret->own;
     add_below(m, span, ret);
+}
+
+static bool is_before(const struct br_addition *a, const struct br_addition *b)
+{
+    int c = memcmp(a->data, b->data, a->len < b->len ? a->len : b->len);
+    return c ? c < 0 : a->len < b->len;
+}
+
+/* The functions with the largest values, in order; equal ones by name. */
+static void add_top(struct marking *m, struct sums *s, struct br_addition *a)
+{
+    struct br_addition names[JOIN_TOP_SHOWN_MAX];
+    size_t n = 0, most = (size_t)m->j->config->top_functions;
+    while (n < most && s->all.n_top) {
+        unsigned best = 0;
+        struct br_addition best_name = {0};
+        for (unsigned i = 0; i < s->all.n_top; i++) {
+            struct br_addition name;
+            name.data = (const uint8_t *)join_table_function_name(m->j->table, s->top[i].function,
+                                                                  &name.len);
+            if (i == 0 || s->top[i].value > s->top[best].value ||
+                (s->top[i].value == s->top[best].value && is_before(&name, &best_name))) {
+                best = i;
+                best_name = name;
+            }
+        }
+        names[n++] = best_name;
+        s->top[best] = s->top[--s->all.n_top];
+    }
+    if (n && !m->rc && !(m->has >> MARK_TOP & 1))
+        m->rc = br_add_texts(&m->arena, a, SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
 }
 
 static void add_types(struct marking *m, const struct join_figures *f, struct br_addition *a)
@@ -122,7 +157,7 @@ static void add_types(struct marking *m, const struct join_figures *f, struct br
     br_str_release(&types);
 }
 
-static void add_figures(struct marking *m, const struct br_span *span, const struct sums *s,
+static void add_figures(struct marking *m, const struct br_span *span, struct sums *s,
                         struct br_addition *a)
 {
     static const uint8_t none[16];
@@ -138,6 +173,7 @@ static void add_figures(struct marking *m, const struct br_span *span, const str
     add_int(m, a, MARK_INCLUSIVE_COUNT, s->all.count[measure]);
     if (measure != JOIN_OTHER)
         add_int(m, a, MARK_INCLUSIVE_DURATION, s->all.time_ns[measure] / 1000);
+    add_top(m, s, a);
 }
 
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
@@ -145,7 +181,8 @@ static struct br_addition mark_span(struct marking *m, const struct br_span *spa
                                     bool likely)
 {
     struct br_addition a = {0};
-    struct sums sums = {0};
+    struct sums sums;
+    sums.any = sums.any_own = false;
     if (!span->span_id)
         return a;
     if (figures)

@@ -63,38 +63,34 @@ bool join_table_value(struct join_table *t, unsigned key, const void *value, siz
     return ok;
 }
 
-uint32_t join_table_function(struct join_table *t, const void *name, size_t len)
+/* A function's number is where the map has it, from 1: nothing is ever taken out. */
+uint32_t join_table_function(struct join_table *t, const uint8_t *name, size_t len)
 {
     uint32_t number = 0;
     len = len <= JOIN_VALUE_MAX ? len : br_utf8_valid(name, JOIN_VALUE_MAX);
     pthread_mutex_lock(&t->names_lock);
     if (!t->functions)
         t->functions = br_map_new(JOIN_FUNCTIONS_MAX);
-    if (t->functions)
+    if (t->functions) {
         number = (uint32_t)(uintptr_t)br_map_get(t->functions, name, len);
-    if (t->functions && !number &&
-        br_grow(&t->function_names, &t->cap_functions, t->n_functions + 1u,
-                sizeof *t->function_names, JOIN_FUNCTIONS_MAX) == 0) {
-        char *copy = br_strndup(name, len);
-        number = t->n_functions + 1;
-        if (!copy || br_map_put(t->functions, name, len, (void *)(uintptr_t)number, NULL)) {
-            br_free(copy);
-            number = 0;
-        } else {
-            t->function_names[t->n_functions++] = copy;
-        }
+        uint32_t next = (uint32_t)br_map_count(t->functions) + 1;
+        if (!number && br_map_put(t->functions, name, len, (void *)(uintptr_t)next, NULL) == 0)
+            number = next;
     }
     pthread_mutex_unlock(&t->names_lock);
     return number ? number : JOIN_FUNCTION_OTHER;
 }
 
-const char *join_table_function_name(struct join_table *t, uint32_t number)
+const char *join_table_function_name(struct join_table *t, uint32_t number, size_t *ret_len)
 {
+    const void *name = NULL;
     pthread_mutex_lock(&t->names_lock);
-    const char *name =
-        number && number <= t->n_functions ? t->function_names[number - 1] : "_other";
+    if (t->functions && number && number != JOIN_FUNCTION_OTHER)
+        (void)br_map_at(t->functions, number - 1, &name, ret_len);
     pthread_mutex_unlock(&t->names_lock);
-    return name;
+    if (!name)
+        *ret_len = strlen("_other");
+    return name ? name : "_other";
 }
 
 bool join_table_series(struct join_table *t, const void *key, size_t len, size_t max)
@@ -127,9 +123,6 @@ void join_names_release(struct join_table *t)
         br_free(t->types[i]);
     for (unsigned i = 0; i < KEYS_MAX; i++)
         br_map_free(t->values[i], NULL);
-    for (uint32_t i = 0; i < t->n_functions; i++)
-        br_free(t->function_names[i]);
-    br_free(t->function_names);
     br_map_free(t->functions, NULL);
     br_map_free(t->series, NULL);
     pthread_mutex_destroy(&t->names_lock);

@@ -9,6 +9,7 @@
 #include "processors/join/fold.h"
 #include "processors/join/join.h"
 #include "processors/join/labels.h"
+#include "processors/join/leaf.h"
 #include "processors/join/meaning.h"
 #include "processors/join/reading.h"
 #include "wire/protobuf.h"
@@ -40,6 +41,7 @@ struct run {
     struct join_extension extension;
     struct join_found found;
     struct join_credit credit;
+    struct join_leaves leaves; /* with top_functions */
     struct join_tally tally;
     uint64_t counts[JOIN_TYPES][JOIN_COUNTS];
     uint64_t n_other;
@@ -70,6 +72,8 @@ static enum join_result look_up(struct run *r, const struct join_reading *s)
         .trace_id = s->trace_id, .span_id = s->span_id, .held = r->pass == JOIN_PASS_FIRST};
     enum join_result result;
     bool add = r->pass != JOIN_PASS_LAST, timed = add && s->n_times;
+    if (add && r->j->config->top_functions)
+        sample.function = join_leaf_of(&r->leaves, s->stack);
     if (timed) {
         result = ask(r, &sample, false);
         add = result == JOIN_UNKNOWN ||
@@ -370,6 +374,8 @@ static bool prepare(struct run *r)
     }
     r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
     join_extension_init(&r->extension, &r->arena, &r->view);
+    if (r->j->config->top_functions)
+        join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
     r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table};
     return r->labels != NULL;
 }

@@ -12,7 +12,8 @@
  * figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
-#define BYTES_PER_FAMILY 256u /* of the table, at least: one family for two spans */
+#define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
+#define BYTES_PER_FAMILY 256u    /* of the table, at least: one family for two spans */
 
 static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
 {
@@ -493,7 +494,8 @@ static void init_shard(const struct join_table *t, struct shard *s, uint8_t *mem
 {
     s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket);
     size_t slots = s->n_buckets * sizeof(struct bucket);
-    s->n_figures = (uint32_t)(bytes / 16 * FIGURES_SHARE / t->figures_size);
+    s->n_figures = (uint32_t)(bytes / 16 * (t->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
+                              t->figures_size);
     size_t figures = (s->n_figures * t->figures_size + 63) & ~(size_t)63;
     pthread_mutex_init(&s->lock, NULL);
     s->buckets = (struct bucket *)(void *)memory;

@@ -27,7 +27,8 @@ struct join_table;
 #define JOIN_BYTES_MIN (1u << 20) /* the smallest table */
 #define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
 #define JOIN_TOP_MAX 48u                /* counters of functions of one span */
-#define JOIN_FUNCTIONS_MAX 65536u       /* functions told apart; the others are one */
+#define JOIN_TOP_SHOWN_MAX 20u
+#define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
 
@@ -119,9 +120,9 @@ struct join_tally {
     void *arg;
 };
 
-/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`. NULL when
- * there is no memory. `now_ms` below is monotonic; what different threads hand in may differ by a
- * little. */
+/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`, with `n_top`
+ * counters of functions for each span that has samples (JOIN_TOP_MAX at most). NULL when there is
+ * no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top);
 void join_table_free(struct join_table *t);
 
@@ -199,9 +200,9 @@ bool join_table_value(struct join_table *t, unsigned key, const void *value, siz
                       size_t max);
 
 /* The number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all workers;
- * JOIN_FUNCTION_OTHER when there are too many. Its name, terminated, lives as long as the table. */
-uint32_t join_table_function(struct join_table *t, const void *name, size_t len);
-const char *join_table_function_name(struct join_table *t, uint32_t number);
+ * JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
+uint32_t join_table_function(struct join_table *t, const uint8_t *name, size_t len);
+const char *join_table_function_name(struct join_table *t, uint32_t number, size_t *ret_len);
 
 /* True when the series (any bytes) is one of the first `max`. */
 bool join_table_series(struct join_table *t, const void *key, size_t len, size_t max);

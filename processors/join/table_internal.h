@@ -76,8 +76,6 @@ struct join_table {
     unsigned n_types;
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* name -> its number */
-    char **function_names;
-    uint32_t n_functions, cap_functions;
     struct br_map *series;
     _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
 };

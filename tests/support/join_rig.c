@@ -292,8 +292,11 @@ static void add_any(struct text *t, const Opentelemetry__Proto__Common__V1__AnyV
         add(t, "%s", v->string_value);
     else if (v->value_case == OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_INT_VALUE)
         add(t, "%lld", (long long)v->int_value);
-    else
+    else if (v->value_case != OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_ARRAY_VALUE)
         add(t, "?");
+    else
+        for (size_t i = 0; i < v->array_value->n_values; i++)
+            add(t, "%s%s", i ? "," : "", v->array_value->values[i]->string_value);
 }
 
 static char *text_of_traces(const void *data, size_t len)
