@@ -67,6 +67,24 @@ struct share {
     uint64_t value, n_times;
 };
 
+struct added {
+    const struct join_credit *credit;
+    const struct join_sample *sample;
+};
+
+static void on_added(void *arg, const struct join_span *span)
+{
+    const struct added *a = arg;
+    if (a->credit->on_credited)
+        a->credit->on_credited(a->credit->arg, span, a->sample);
+}
+
+static bool add(const struct join_credit *c, const struct join_sample *sample)
+{
+    struct added added = {c, sample};
+    return join_table_add(c->table, sample, on_added, &added);
+}
+
 static void add_share(struct join_credit *c, const struct join_meaning *m,
                       const struct share *share, bool has_value, const struct join_found *named,
                       const struct join_sample *sample)
@@ -78,13 +96,11 @@ static void add_share(struct join_credit *c, const struct join_meaning *m,
     if (br_load64(named->span) != *id) {
         own.span_id = (const uint8_t *)id;
         own.under = named->span;
-        if (join_table_add(c->table, &own, NULL, NULL)) {
-            own.passed = true;
-            own.under = NULL;
-        }
+        own.passed = add(c, &own);
+        own.under = NULL;
     }
     own.span_id = named->span;
-    (void)join_table_add(c->table, &own, NULL, NULL);
+    (void)(own.passed ? join_table_add(c->table, &own, NULL, NULL) : add(c, &own));
 }
 
 /* The span that all timestamps are of, or JOIN_NO_SPAN. Puts each timestamp's span in its place. */

@@ -24,10 +24,16 @@ struct join_found {
 /* A join_found_fn whose `arg` is a struct join_found. */
 void join_found_copy(void *arg, const struct join_span *span);
 
+/* Called under the table's lock for each span that a sample's figures were added to. */
+typedef void join_credited_fn(void *arg, const struct join_span *span,
+                              const struct join_sample *sample);
+
 /* For the samples of one item; memory lies in `arena`. */
 struct join_credit {
     struct br_arena *arena;
     struct join_table *table;
+    join_credited_fn *on_credited; /* NULL: nobody wants to know */
+    void *arg;
     struct join_local *local; /* NULL: not needed so far */
     uint64_t *times, *values; /* of the sample at hand */
     uint64_t cap;             /* of both */

@@ -54,6 +54,8 @@ static const struct br_option options[] = {
             "likely: spans of profiled services get pyroscope.profile.id at once"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
            "spans with samples say which functions took most of their time themselves; 0: none"),
+    BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
+              "counters at the telemetry endpoint"),
     BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
                "which links survive; samples with another lose theirs and are folded by stack"),
     BR_OPT_END,
@@ -400,7 +402,8 @@ static bool make_parts(struct join *j)
         j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
     }
     return j->table && j->keepers[0] && j->keepers[1] &&
-           join_policy_init(&j->policy, j->config->keep, node->host) == 0;
+           join_policy_init(&j->policy, j->config->keep, node->host) == 0 &&
+           join_span_metrics_init(&j->span_metrics, &j->config->span_metrics, node, j->table) == 0;
 }
 
 static int create(struct br_node *node, struct br_err *err)
@@ -451,6 +454,7 @@ static void destroy(struct br_node *node)
         }
         br_keeper_free(j->keepers[s]);
     }
+    join_span_metrics_release(&j->span_metrics);
     join_policy_release(&j->policy, node->host);
     br_shared_put(node->host, j->table, free_table);
 }

@@ -7,6 +7,7 @@
 #include "pipeline/keep.h"
 #include "processors/join/extension.h"
 #include "processors/join/policy.h"
+#include "processors/join/span_metrics.h"
 #include "processors/join/table.h"
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 1)
@@ -23,6 +24,7 @@ struct join_config {
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
     struct join_keep *keep;      /* NULL: every link survives */
+    struct join_span_metrics_config span_metrics;
 };
 
 enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
@@ -47,6 +49,7 @@ struct join {
     unsigned kind_key, status_key; /* numbers of span.kind and span.status, or 0 */
     struct join_table *table;
     struct join_policy policy;
+    struct join_span_metrics span_metrics;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
     struct br_keeper *keepers[BR_SIGNALS];
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */

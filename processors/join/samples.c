@@ -37,6 +37,7 @@ struct run {
     struct join_label *labels; /* by attribute index */
     bool any_label;
     struct join_meaning meaning; /* of the profile at hand */
+    enum join_measure best;      /* with span_metrics: of the profiles of the resource at hand */
     struct join_service service; /* of the resource at hand */
     struct join_extension extension;
     struct join_found found;
@@ -66,6 +67,29 @@ static enum join_result ask(struct run *r, const struct join_sample *sample, boo
                              &r->tally);
 }
 
+/* Of profiles that tell the same samples' time in several ways one counts. */
+static void on_credited(void *arg, const struct join_span *span, const struct join_sample *s)
+{
+    struct run *r = arg;
+    bool counts = s->measure == r->best && s->measure < JOIN_OTHER;
+    const struct join_spent spent = {.cpu_ns =
+                                         counts && s->measure <= JOIN_CPU_COUNT ? s->time_ns : 0,
+                                     .allocated_bytes = s->allocated_bytes,
+                                     .samples = counts ? s->count : 0};
+    join_span_metrics_add(&r->j->span_metrics, span, &spent);
+}
+
+static void credit_found(struct run *r, const struct join_sample *s)
+{
+    const struct join_found *f = &r->found;
+    on_credited(r,
+                &(struct join_span){.name = f->name,
+                                    .name_len = f->name_len,
+                                    .service = f->service,
+                                    .service_len = f->service_len},
+                s);
+}
+
 static enum join_result look_up(struct run *r, const struct join_reading *s)
 {
     struct join_sample sample = {
@@ -84,6 +108,8 @@ static enum join_result look_up(struct run *r, const struct join_reading *s)
         join_meaning_apply(&r->meaning, s->value, s->n_values, s->n_times, &sample);
     if (add || !timed)
         result = ask(r, &sample, add);
+    if (add && result == JOIN_FOUND && r->j->span_metrics.node)
+        credit_found(r, &sample);
     r->unknown += result == JOIN_UNKNOWN;
     return result;
 }
@@ -300,10 +326,31 @@ static void join_part(struct run *r, const struct br_part *part, struct br_addit
     }
 }
 
+/* The measure that counts among the profiles of a resource. */
+static enum join_measure best_measure(struct run *r, const struct br_part *part)
+{
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f, g;
+    struct join_meaning m;
+    enum join_measure best = JOIN_OTHER;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        const uint8_t *q = f.data, *q_end = f.data + f.value;
+        while (f.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
+            if (g.number != 2)
+                continue;
+            join_meaning_read(r->j->table, &r->view, g.data, g.data + g.value, &m);
+            best = m.measure < best ? m.measure : best;
+        }
+    }
+    return best;
+}
+
 static void join_resource(struct run *r, const struct br_part *part, struct br_addition *additions)
 {
     r->service = join_service_of(part, &r->view);
     r->any_linked = false;
+    if (r->j->span_metrics.node && r->pass != JOIN_PASS_LAST)
+        r->best = best_measure(r, part);
     join_part(r, part, additions);
     if (r->any_linked && r->service.service && r->pass != JOIN_PASS_LAST)
         join_table_profiled(r->j->table,
@@ -376,7 +423,9 @@ static bool prepare(struct run *r)
     join_extension_init(&r->extension, &r->arena, &r->view);
     if (r->j->config->top_functions)
         join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
-    r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table};
+    r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table, .arg = r};
+    if (r->j->span_metrics.node)
+        r->credit.on_credited = on_credited;
     return r->labels != NULL;
 }
 

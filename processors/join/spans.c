@@ -198,11 +198,20 @@ static void begin_part(struct entering *e, const struct br_part *part)
 }
 
 /* Sets up what is not written before it is read. */
+/* What had waited for the span counts for its name now. */
+static void on_adopted(void *arg, const struct join_span *span, const struct join_figures *figures)
+{
+    struct join *j = arg;
+    const struct join_spent spent = join_spent_of(figures);
+    join_span_metrics_add(&j->span_metrics, span, &spent);
+}
+
 static void begin(struct entering *e, struct join *j, struct br_arena *arena)
 {
     e->j = j;
     e->now_ms = br_host_mono_ms(j->node->host);
-    e->tally = (struct join_tally){0};
+    e->tally =
+        (struct join_tally){.on_adopted = j->span_metrics.node ? on_adopted : NULL, .arg = j};
     e->n = 0;
     br_arena_init(arena, 0);
     e->chunk = e->at = j->n_keys > 1

@@ -1265,7 +1265,8 @@ static void without_memory_items_still_end(void **state)
 {
     (void)state;
     static char hold[] = "{hold: 1s, profile_hold: 1s, sample_attributes: [k, host.name]}",
-                pass[] = "{mark: likely, sample_attributes: [k, host.name]}";
+                pass[] = "{mark: likely, sample_attributes: [k, host.name], top_functions: 3, "
+                         "span_metrics: {enabled: true}}";
     fault_each("held", join_with_faults, hold);
     fault_each("passed at once", join_with_faults, pass);
 }
