@@ -10,6 +10,47 @@
 
 #define STEPS_MAX (4 * JOIN_FAMILY_MAX)
 
+/* Goes back from the newest; one lock is held at a time. */
+struct walk {
+    struct join_table *t;
+    struct shard *locked;
+    uint64_t place; /* of the next */
+};
+
+static void begin(struct walk *w, struct join_table *t, const _Atomic uint64_t *newest)
+{
+    *w = (struct walk){.t = t, .place = atomic_load_explicit(newest, memory_order_acquire)};
+}
+
+/* The next record, under its lock until the next call; NULL behind the last. */
+static const struct record *next(struct walk *w)
+{
+    struct shard *s = &w->t->shards[w->place & (SHARDS - 1)];
+    uint64_t position = (w->place >> 4) * 8;
+    if (w->locked && (!w->place || s != w->locked)) {
+        pthread_mutex_unlock(&w->locked->lock);
+        w->locked = NULL;
+    }
+    if (!w->place)
+        return NULL;
+    if (!w->locked)
+        pthread_mutex_lock(&s->lock);
+    w->locked = s;
+    return position >= s->tail ? at(s, position) : NULL;
+}
+
+static void go_on(struct walk *w, const uint8_t *before)
+{
+    w->place = 0;
+    memcpy(&w->place, before, 6);
+}
+
+static void end(struct walk *w)
+{
+    if (w->locked)
+        pthread_mutex_unlock(&w->locked->lock);
+}
+
 static bool is_of(const struct record *r, const uint8_t *trace_id, const uint8_t *service,
                   size_t service_len)
 {
@@ -34,28 +75,48 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
                            size_t service_len, uint64_t service_hash, struct join_relative *out)
 {
     uint64_t hash = family_hash(t, trace_id, service_hash);
-    uint64_t place =
-        atomic_load_explicit(&t->families[hash & t->families_mask], memory_order_acquire);
-    struct shard *locked = NULL;
+    const struct record *r;
+    struct walk w;
     unsigned n = 0;
-    for (unsigned step = 0; place && step < STEPS_MAX && n < JOIN_FAMILY_MAX; step++) {
-        struct shard *s = &t->shards[place & (SHARDS - 1)];
-        uint64_t position = (place >> 4) * 8;
-        if (s != locked) {
-            if (locked)
-                pthread_mutex_unlock(&locked->lock);
-            pthread_mutex_lock(&s->lock);
-            locked = s;
-        }
-        if (position < s->tail)
-            break;
-        const struct record *r = at(s, position);
+    begin(&w, t, &t->families[hash & t->families_mask]);
+    for (unsigned step = 0; step < STEPS_MAX && n < JOIN_FAMILY_MAX && (r = next(&w)); step++) {
         if (is_of(r, trace_id, service, service_len))
             out[n++] = relative(r);
-        place = 0;
-        memcpy(&place, r->before, sizeof r->before);
+        go_on(&w, r->before);
     }
-    if (locked)
-        pthread_mutex_unlock(&locked->lock);
+    end(&w);
+    return n;
+}
+
+static struct join_neighbour neighbour(const struct record *r, const struct whereabouts *a)
+{
+    struct join_neighbour n = {.span_id = r->span_id,
+                               .parent_id = r->parent_id,
+                               .start_ns = r->start_ns,
+                               .end_ns = r->end_ns,
+                               .host = a->host,
+                               .container = a->container,
+                               .service = a->service};
+    memcpy(n.trace_id, r->trace_id, sizeof n.trace_id);
+    return n;
+}
+
+unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
+                               struct join_neighbour *out, bool *ret_more)
+{
+    uint64_t hash = thread_hash(t, thread, process);
+    const struct record *r = NULL;
+    struct walk w;
+    unsigned n = 0, step = 0;
+    begin(&w, t, &t->threads[hash & t->families_mask]);
+    while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX && (r = next(&w))) {
+        const struct whereabouts *a = whereabouts_of(r);
+        if (!r->dead && r->has_trace && r->thread == thread && a->process == process)
+            out[n++] = neighbour(r, a);
+        go_on(&w, a->before);
+        step++;
+    }
+    end(&w);
+    *ret_more = r != NULL;
     return n;
 }

@@ -10,20 +10,6 @@
 #include "otlp/dictionary.h"
 #include "processors/join/table.h"
 
-enum join_where {
-    JOIN_THREAD_ID,
-    JOIN_THREAD_NAME,
-    JOIN_PROCESS,
-    JOIN_HOST,
-    JOIN_CONTAINER,
-    JOIN_SERVICE,
-    JOIN_WHERES,
-};
-
-struct join_identity {
-    uint32_t v[JOIN_WHERES];
-};
-
 /* Which of them an attribute's key says; JOIN_WHERES: none. */
 enum join_where join_where_of(const void *key, size_t len);
 

@@ -52,6 +52,8 @@ static const struct br_option options[] = {
            "most bytes that wait, shared out among the workers; beyond it nothing waits"),
     BR_ENUM(struct join_config, mark, "never", marks,
             "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_BOOL(struct join_config, infer, false,
+            "joins samples that name no span to the one that was open on their thread"),
     BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
            "spans with samples say which functions took most of their time themselves; 0: none"),
     BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
@@ -113,9 +115,9 @@ static double *type_metric(struct join *j, double **at, uint16_t type, const cha
 
 static double *counter(struct join *j, uint16_t type, enum join_outcome outcome)
 {
-    static const char *const names[JOIN_COUNTS] = {"samples_joined", "samples_joined_late",
+    static const char *const names[JOIN_COUNTS] = {"samples_joined",       "samples_joined_late",
                                                    "samples_unknown_span", "samples_too_late",
-                                                   "samples_unlinked"};
+                                                   "samples_unlinked",     "samples_inferred"};
     return type_metric(j, &j->counts[type][outcome], type, names[outcome]);
 }
 
@@ -346,7 +348,7 @@ static void *make_table(const void *arg)
 {
     const struct join_config *c = arg;
     return join_table_new((size_t)c->max_bytes, c->window / 1000000,
-                          top_counters((unsigned)c->top_functions));
+                          top_counters((unsigned)c->top_functions), c->infer);
 }
 
 static void free_table(void *table)
@@ -372,6 +374,7 @@ static void make_keys(struct join *j)
 {
     const struct br_strings *more = &j->config->sample_attributes;
     j->keys[j->n_keys++] = "span.name";
+    j->keys[JOIN_HOW_KEY] = "profile.join";
     for (size_t i = 0; i < more->n; i++) {
         bool known = false;
         for (unsigned k = 0; k < j->n_keys; k++)

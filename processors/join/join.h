@@ -10,7 +10,8 @@
 #include "processors/join/span_metrics.h"
 #include "processors/join/table.h"
 
-#define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 1)
+#define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
+#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of profile.join */
 
 struct join_labels {
     struct br_strings span_id, trace_id;
@@ -23,7 +24,8 @@ struct join_config {
     struct join_labels labels;
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
-    struct join_keep *keep;      /* NULL: every link survives */
+    bool infer;
+    struct join_keep *keep; /* NULL: every link survives */
     struct join_span_metrics_config span_metrics;
 };
 
@@ -35,13 +37,15 @@ enum join_outcome {
     JOIN_COUNT_UNKNOWN,
     JOIN_COUNT_TOO_LATE,
     JOIN_COUNT_UNLINKED,
+    JOIN_COUNT_INFERRED,
     JOIN_COUNTS,
 };
 
 struct join {
     struct br_node *node;
     const struct join_config *config;
-    /* What joined samples get: span.name, then sample_attributes. */
+    /* What joined samples get: span.name, then sample_attributes; and, by itself at the end,
+     * profile.join. */
     const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
     uint64_t wanted_lens; /* a bit for each length below 64 that attributes among them have */

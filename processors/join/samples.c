@@ -7,6 +7,7 @@
 #include "processors/join/credit.h"
 #include "processors/join/extension.h"
 #include "processors/join/fold.h"
+#include "processors/join/infer.h"
 #include "processors/join/join.h"
 #include "processors/join/labels.h"
 #include "processors/join/leaf.h"
@@ -15,6 +16,7 @@
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
+#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 
 /* A sample whose link survives if its span spent much CPU time, which is known when all samples of
  * the item have been added to it. */
@@ -43,6 +45,8 @@ struct run {
     struct join_found found;
     struct join_credit credit;
     struct join_leaves leaves; /* with top_functions */
+    struct join_infer infer;
+    struct join_identity where; /* with infer: of the resource at hand */
     struct join_tally tally;
     uint64_t counts[JOIN_TYPES][JOIN_COUNTS];
     uint64_t n_other;
@@ -90,26 +94,38 @@ static void credit_found(struct run *r, const struct join_sample *s)
                 s);
 }
 
+static struct join_sample sample_of(struct run *r, const struct join_reading *s, bool held)
+{
+    struct join_sample sample = {.trace_id = s->trace_id, .span_id = s->span_id, .held = held};
+    if (r->j->config->top_functions)
+        sample.function = join_leaf_of(&r->leaves, s->stack);
+    return sample;
+}
+
+/* Adds the sample to the span that it names. */
+static enum join_result add_to(struct run *r, const struct join_reading *s, bool held)
+{
+    struct join_sample sample = sample_of(r, s, held);
+    join_meaning_apply(&r->meaning, s->value, s->n_values, s->n_times, &sample);
+    enum join_result result = ask(r, &sample, true);
+    if (result == JOIN_FOUND && r->j->span_metrics.node)
+        credit_found(r, &sample);
+    return result;
+}
+
+/* Looks the span that the sample names up; unless that was done before, adds to it, or to those
+ * below it that were open. */
 static enum join_result look_up(struct run *r, const struct join_reading *s)
 {
-    struct join_sample sample = {
-        .trace_id = s->trace_id, .span_id = s->span_id, .held = r->pass == JOIN_PASS_FIRST};
-    enum join_result result;
-    bool add = r->pass != JOIN_PASS_LAST, timed = add && s->n_times;
-    if (add && r->j->config->top_functions)
-        sample.function = join_leaf_of(&r->leaves, s->stack);
-    if (timed) {
+    bool held = r->pass == JOIN_PASS_FIRST, add = r->pass != JOIN_PASS_LAST;
+    struct join_sample sample = sample_of(r, s, held);
+    enum join_result result = JOIN_UNKNOWN;
+    if (!add || s->n_times)
         result = ask(r, &sample, false);
-        add = result == JOIN_UNKNOWN ||
-              (result == JOIN_FOUND &&
-               !join_credit_below(&r->credit, &r->meaning, s, &r->found, &sample));
-    }
-    if (add)
-        join_meaning_apply(&r->meaning, s->value, s->n_values, s->n_times, &sample);
-    if (add || !timed)
-        result = ask(r, &sample, add);
-    if (add && result == JOIN_FOUND && r->j->span_metrics.node)
-        credit_found(r, &sample);
+    if (add && result == JOIN_FOUND)
+        add = !join_credit_below(&r->credit, &r->meaning, s, &r->found, &sample);
+    if (add && result != JOIN_TOO_LATE)
+        result = add_to(r, s, held);
     r->unknown += result == JOIN_UNKNOWN;
     return result;
 }
@@ -163,11 +179,14 @@ static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
     return n;
 }
 
-/* The bytes to append to a sample: attribute indices, and the link that was a label. */
-static struct br_addition addition_for(struct run *r, const struct join_reading *s, bool found)
+/* The bytes to append to a sample: attribute indices, and the link that it had not. */
+static struct br_addition addition_for(struct run *r, const struct join_reading *s, bool found,
+                                       bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? indices_of(r, s->has_keys, indices) : 0;
+    if (inferred)
+        indices[n++] = index_of(r, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
@@ -284,9 +303,41 @@ static void join_linked(struct run *r, const struct join_reading *s, uint8_t *me
     else
         count(r, result, *memo);
     if (addition)
-        *addition = addition_for(r, s, result == JOIN_FOUND);
+        *addition = addition_for(r, s, result == JOIN_FOUND, false);
     if (r->folds)
         decide(r, s, result == JOIN_FOUND);
+}
+
+/* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
+ * something: what fits a sample first may not be the only one when its item leaves. */
+static bool join_inferred(struct run *r, struct join_reading *s, struct br_addition *addition)
+{
+    struct join_identity where = r->where;
+    if (!r->j->config->infer)
+        return false;
+    for (unsigned i = 0; i < JOIN_WHERES; i++)
+        where.v[i] = s->where.v[i] ? s->where.v[i] : where.v[i];
+    if (!join_infer_may(s, &where))
+        return false;
+    const struct join_neighbour *span = join_infer_span(&r->infer, s, &where);
+    if (r->pass == JOIN_PASS_FIRST) {
+        r->unknown += !span;
+        return false;
+    }
+    if (!span)
+        return false;
+    s->trace_id = span->trace_id;
+    s->span_id = (const uint8_t *)&span->span_id;
+    if (add_to(r, s, true) != JOIN_FOUND)
+        return false; /* it left just now */
+    r->any_linked = true;
+    note_service(r);
+    r->counts[r->meaning.type][JOIN_COUNT_INFERRED]++;
+    if (addition)
+        *addition = addition_for(r, s, true, true);
+    if (r->folds)
+        decide(r, s, true);
+    return true;
 }
 
 static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
@@ -297,7 +348,7 @@ static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
     uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
     if (s.span_id) {
         join_linked(r, &s, memo, addition);
-    } else {
+    } else if (!join_inferred(r, &s, addition)) {
         r->counts[r->meaning.type][JOIN_COUNT_UNLINKED] += r->pass != JOIN_PASS_FIRST;
         if (r->folds)
             r->folds[r->index] = JOIN_FOLD_UNLINKED;
@@ -349,7 +400,14 @@ static void join_resource(struct run *r, const struct br_part *part, struct br_a
 {
     r->service = join_service_of(part, &r->view);
     r->any_linked = false;
-    if (r->j->span_metrics.node && r->pass != JOIN_PASS_LAST)
+    if (r->j->config->infer) {
+        size_t len;
+        const uint8_t *resource = br_part_resource(part, &len);
+        r->where = (struct join_identity){0};
+        join_identity_read(r->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, &r->view,
+                           &r->where);
+    }
+    if (r->j->span_metrics.node)
         r->best = best_measure(r, part);
     join_part(r, part, additions);
     if (r->any_linked && r->service.service && r->pass != JOIN_PASS_LAST)
@@ -423,6 +481,7 @@ static bool prepare(struct run *r)
     join_extension_init(&r->extension, &r->arena, &r->view);
     if (r->j->config->top_functions)
         join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
+    join_infer_init(&r->infer, r->j->table, &r->arena);
     r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table, .arg = r};
     if (r->j->span_metrics.node)
         r->credit.on_credited = on_credited;
@@ -452,6 +511,7 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
     }
     if (r) {
         join_extension_release(&r->extension);
+        join_infer_release(&r->infer);
         br_free(r->undecided);
         br_arena_release(&r->arena);
     }

@@ -116,6 +116,7 @@ struct entering {
     struct join *j;
     uint64_t now_ms;
     struct join_service service; /* of the part at hand */
+    struct join_identity where;  /* with infer: likewise */
     struct join_tally tally;
     unsigned n;
     struct join_span spans[CHUNK];
@@ -175,7 +176,8 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .name_len = join_cut(span->name, span->name_len),
                                 .service = e->service.name,
                                 .service_len = e->service.name_len,
-                                .service_hash = e->service.service};
+                                .service_hash = e->service.service,
+                                .where = e->where};
     if (span->thread)
         add_thread(e->j->table, span, entry);
     if (e->attributes)
@@ -188,6 +190,12 @@ static void begin_part(struct entering *e, const struct br_part *part)
 {
     e->service = join_service_of(part, NULL);
     e->service.name_len = join_cut(e->service.name, e->service.name_len);
+    e->where = (struct join_identity){0};
+    if (e->j->config->infer) {
+        size_t n;
+        const uint8_t *p = br_part_resource(part, &n);
+        join_identity_read(e->j->table, p, p + n, RESOURCE_ATTRIBUTES, NULL, &e->where);
+    }
     if (!e->attributes)
         return;
     size_t len;

@@ -206,6 +206,11 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
     return figures;
 }
 
+static bool is_located(const struct join_table *t, const struct join_span *span)
+{
+    return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
+}
+
 static void write_record(struct record *r, const struct join_span *span, uint32_t size,
                          uint32_t figures, uint64_t now_ms)
 {
@@ -236,11 +241,31 @@ struct hashes {
     uint64_t span, family;
 };
 
+/* Links the record with those of its trace and service, and of its thread. */
+static void link_record(struct join_table *t, struct shard *s, struct record *r,
+                        const struct join_span *span, uint64_t family, uint64_t position)
+{
+    uint32_t shard = (uint32_t)(s - t->shards);
+    if (span->service_hash && span->trace_id)
+        join_family_enter(&t->families[family & t->families_mask], shard, r->before, position);
+    if (!is_located(t, span))
+        return;
+    struct whereabouts *a = whereabouts_of(r);
+    r->located = true;
+    *a = (struct whereabouts){.process = span->where.v[JOIN_PROCESS],
+                              .host = span->where.v[JOIN_HOST],
+                              .container = span->where.v[JOIN_CONTAINER],
+                              .service = span->where.v[JOIN_SERVICE]};
+    uint64_t hash = thread_hash(t, span->thread, a->process);
+    join_family_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+}
+
 static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
                   const struct join_span *span, uint64_t now_ms, struct join_tally *out)
 {
     uint64_t hash = h->span;
-    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
+    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len) +
+                    (is_located(t, span) ? (uint32_t)sizeof(struct whereabouts) : 0);
     uint32_t figures = 0;
     uint64_t position = reserve(t, s, size, now_ms, out);
     struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
@@ -256,8 +281,7 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
     }
     struct record *r = at(s, position);
     write_record(r, span, size, figures, now_ms);
-    if (span->service_hash && span->trace_id)
-        join_family_enter(t, (uint32_t)(s - t->shards), r, h->family, position);
+    link_record(t, s, r, span, h->family, position);
     s->n_spans++;
 }
 
@@ -515,30 +539,34 @@ static size_t families_in(size_t max_bytes)
     return n;
 }
 
-struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top)
+struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
+                                  bool threads)
 {
     /* From the system and not from the allocator: pages are made when they are first used, and
      * large ones spare a twentieth of the time. */
     size_t n_families = families_in(max_bytes), families = n_families * sizeof(uint64_t);
-    size_t each = (max_bytes - families) / SHARDS & ~(size_t)127;
+    size_t heads = families * (threads ? 2 : 1);
+    size_t each = (max_bytes - heads) / SHARDS & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
-    size_t len = each * SHARDS + families + own;
+    size_t len = each * SHARDS + heads + own;
     void *memory =
         mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    (void)madvise(memory, each * SHARDS + families, MADV_HUGEPAGE);
-    struct join_table *t = (void *)((uint8_t *)memory + each * SHARDS + families);
+    (void)madvise(memory, each * SHARDS + heads, MADV_HUGEPAGE);
+    uint8_t *behind = (uint8_t *)memory + each * SHARDS;
+    struct join_table *t = (void *)(behind + heads);
     t->memory = memory;
     t->memory_len = len;
     t->n_top = n_top <= JOIN_TOP_MAX ? n_top : JOIN_TOP_MAX;
     t->figures_size = sizeof(struct join_figures) + t->n_top * sizeof(struct join_top);
-    t->families = (void *)((uint8_t *)memory + each * SHARDS);
+    t->families = (void *)behind;
     t->families_mask = n_families - 1;
+    t->threads = threads ? (void *)(behind + families) : NULL;
     for (unsigned i = 0; i < SHARDS; i++)
         init_shard(t, &t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
-    t->max_bytes = each * SHARDS + families;
+    t->max_bytes = each * SHARDS + heads;
     t->window_ms = window_ms;
     join_names_init(t);
     return t;

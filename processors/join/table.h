@@ -30,6 +30,7 @@ struct join_table;
 #define JOIN_TOP_SHOWN_MAX 20u
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
+#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
 
 /* What samples add up to, by the kind of their profile. */
@@ -64,6 +65,21 @@ struct join_top {
     uint32_t function;
 };
 
+/* What says where a span or a sample ran; identity.h. */
+enum join_where {
+    JOIN_THREAD_ID,
+    JOIN_THREAD_NAME,
+    JOIN_PROCESS,
+    JOIN_HOST,
+    JOIN_CONTAINER,
+    JOIN_SERVICE,
+    JOIN_WHERES,
+};
+
+struct join_identity {
+    uint32_t v[JOIN_WHERES];
+};
+
 /* A span as it is entered, and as it is found (then pointing into the table, under its lock). Name
  * and service have at most JOIN_VALUE_MAX bytes, attributes at most JOIN_ATTRIBUTES_BYTES_MAX. */
 struct join_span {
@@ -72,6 +88,7 @@ struct join_span {
     const uint8_t *parent_id; /* or NULL */
     uint64_t start_ns, end_ns;
     uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
+    struct join_identity where;   /* when entered, in a table with threads */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
@@ -121,9 +138,11 @@ struct join_tally {
 };
 
 /* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`, with `n_top`
- * counters of functions for each span that has samples (JOIN_TOP_MAX at most). NULL when there is
+ * counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`: spans are
+ * found by where they ran, too. NULL when there is
  * no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
-struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top);
+struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
+                                  bool threads);
 void join_table_free(struct join_table *t);
 
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below. */
@@ -179,6 +198,20 @@ struct join_relative {
  * how many. `service_hash` is what they were entered with. */
 unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
                            size_t service_len, uint64_t service_hash, struct join_relative *out);
+
+/* A span that ran on a thread of a process. */
+struct join_neighbour {
+    uint8_t trace_id[16];
+    uint64_t span_id, parent_id; /* as in join_relative */
+    uint64_t start_ns, end_ns;
+    uint32_t host, container, service; /* hashes; 0: not known */
+};
+
+/* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
+ * JOIN_NEIGHBOURS_MAX at most; says how many. `*ret_more`: there may be older ones. Needs a table
+ * with threads. */
+unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
+                               struct join_neighbour *out, bool *ret_more);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. */

@@ -43,9 +43,15 @@ struct record {
     uint8_t name_len, service_len;
     uint8_t kind, status;
     bool pending : 1, has_trace : 1;
-    bool dead : 1; /* a later record took its place */
+    bool dead : 1;    /* a later record took its place */
+    bool located : 1; /* whereabouts are at its end */
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
+
+struct whereabouts {
+    uint32_t process, host, container, service;
+    uint8_t before[8]; /* the span before it of its thread */
+};
 
 struct shard {
     pthread_mutex_t lock;
@@ -71,6 +77,7 @@ struct join_table {
     size_t figures_size;        /* of figures and counters */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
+    _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
     pthread_mutex_t names_lock; /* of everything below */
     char *types[JOIN_TYPES];
     unsigned n_types;
@@ -124,6 +131,12 @@ static inline uint32_t size_of(const struct record *r)
     return r->size8 * 8u;
 }
 
+static inline struct whereabouts *whereabouts_of(const struct record *r)
+{
+    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)r + size_of(r) -
+                                          sizeof(struct whereabouts));
+}
+
 /* --- Figures: under the shard's lock -----------------------------------------------------------
  */
 
@@ -171,12 +184,17 @@ static inline uint64_t family_hash(const struct join_table *t, const uint8_t *tr
     return mix(t, br_load64(trace_id) ^ mix(t, br_load64(trace_id + 8) ^ service));
 }
 
-/* Makes the record at `position` the newest of its family; under the shard's lock. */
-static inline void join_family_enter(struct join_table *t, uint32_t shard, struct record *r,
-                                     uint64_t hash, uint64_t position)
+static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, uint32_t process)
+{
+    return mix(t, (uint64_t)thread << 32 | process);
+}
+
+/* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
+ * goes to `before` (six bytes). Under the shard's lock. */
+static inline void join_family_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
+                                     uint64_t position)
 {
     uint64_t place = position / 8 << 4 | shard;
-    uint64_t before = atomic_exchange_explicit(&t->families[hash & t->families_mask], place,
-                                               memory_order_acq_rel);
-    memcpy(r->before, &before, sizeof r->before);
+    uint64_t old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    memcpy(before, &old, 6);
 }

@@ -132,7 +132,7 @@ static struct join_stats stats(struct join_table *t, uint64_t now)
 
 static struct join_table *make(size_t bytes)
 {
-    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0);
+    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false);
     assert_non_null(t);
     return t;
 }
@@ -693,7 +693,7 @@ static void without_memory_nothing_breaks(void **state)
 {
     (void)state;
     static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free};
-    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0));
+    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false));
     br_mem_set_hooks(&hooks);
     unsigned n_others = 0, n_refused = 0;
     for (int n = 0; n < 20; n++) {

@@ -171,7 +171,7 @@ static uint64_t sum(const uint64_t *by_type)
 static void threads_lose_nothing(void **state)
 {
     (void)state;
-    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 0)};
+    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 0, false)};
     struct thread threads[THREADS];
     assert_non_null(shared.table);
     atomic_init(&shared.clock_ms, 1000000);
