@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /ingest. Source: grafana/pyroscope pkg/ingester/pyroscope/ingest_handler.go, pkg/og/convert. */
+/* POST /ingest. Source: grafana/pyroscope pkg/ingester/pyroscope/ingest_handler.go, pkg/og/convert.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,7 +15,7 @@
 struct ask {
     struct br_app_name name;
     enum br_profile_format format;
-    bool form;         /* the profile is a field of a form */
+    bool form; /* the profile is a field of a form */
     const char *spy;
     size_t spy_len;
     double sample_rate; /* Hz; 0 means that values are no counts of samples */
@@ -138,8 +139,8 @@ static int make_labels(struct upload *u, const struct ask *ask, size_t app_len,
                                      {"pyroscope_spy", 13, ask->spy, ask->spy_len}};
     struct br_label *own, *all;
     size_t n;
-    int rc = br_app_labels(&ask->name, app_len, ask->format != BR_FORMAT_PPROF, &u->scratch, &own,
-                           &n);
+    int rc =
+        br_app_labels(&ask->name, app_len, ask->format != BR_FORMAT_PPROF, &u->scratch, &own, &n);
     if (rc)
         return rc;
     all = br_arena_calloc(&u->scratch, n + BR_COUNT(added), sizeof *all);
@@ -149,7 +150,8 @@ static int make_labels(struct upload *u, const struct ask *ask, size_t app_len,
     if (n)
         memcpy(all + BR_COUNT(added), own, n * sizeof *own);
     rc = br_labels_resource(&u->scratch, all, n + BR_COUNT(added), ret);
-    return rc == BR_EINVAL ? br_err_set(&u->err, rc, "name: too many labels, or too long ones") : rc;
+    return rc == BR_EINVAL ? br_err_set(&u->err, rc, "name: too many labels, or too long ones")
+                           : rc;
 }
 
 /* What the last part of the name says of formats that carry no type. */
@@ -178,6 +180,7 @@ static int make_source(struct upload *u, const struct ask *ask, struct br_profil
     size_t app_len = ask->name.app_len;
     *s = (struct br_profile_source){.resource = resource,
                                     .from_pyroscope = true,
+                                    .spy_name = ask->spy,
                                     .start_ns = ask->start_ns,
                                     .end_ns = ask->end_ns,
                                     .sample_rate = ask->sample_rate};
@@ -202,7 +205,8 @@ static int read_form(struct upload *u, const struct br_buf *body, struct form *r
                                    &ret->n, &u->err);
 }
 
-/* A field without gzip; `ret->data` stays NULL where there is none, and len 0 too where it is empty. */
+/* A field without gzip; `ret->data` stays NULL where there is none, and len 0 too where it is
+ * empty. */
 static int read_field(struct upload *u, const struct form *form, const char *name,
                       struct upload_bytes *ret)
 {
@@ -293,7 +297,7 @@ static int read_request(struct upload *u, struct br_buf **body)
     rc = unpack(u, body);
     if (!rc)
         rc = read_body(u, &ask, *body, &s);
-    return rc || !s.len ? rc : br_profile_read(u->build, ask.format, &s, &u->scratch, &u->err);
+    return rc || !s.len ? rc : upload_read(u, ask.format, &s);
 }
 
 static void take(struct br_intake *x, struct br_buf *body)

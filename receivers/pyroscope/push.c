@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /push.v1.PusherService/Push as Connect's unary call (connectrpc.com/docs/protocol), gRPC, and
- * gRPC-Web (grpc/doc/PROTOCOL-WEB.md): three ways of packing the same message.
+ * POST /push.v1.PusherService/Push as Connect's unary call (connectrpc.com/docs/protocol), gRPC,
+ * and gRPC-Web (grpc/doc/PROTOCOL-WEB.md): three ways of packing the same message.
  */
 #include <string.h>
 #include <strings.h>
@@ -23,8 +23,8 @@ static int unframe(struct upload *u, struct br_buf **body)
     const struct br_buf *b = *body;
     if (b->len < BR_GRPC_PREFIX)
         return br_err_set(&u->err, BR_EINVAL, "one length-prefixed message is expected");
-    size_t len = (size_t)b->data[1] << 24 | (size_t)b->data[2] << 16 | (size_t)b->data[3] << 8 |
-                 b->data[4];
+    size_t len =
+        (size_t)b->data[1] << 24 | (size_t)b->data[2] << 16 | (size_t)b->data[3] << 8 | b->data[4];
     bool packed = b->data[0] == 1;
     if (b->data[0] > 1 || len != b->len - BR_GRPC_PREFIX)
         return br_err_set(&u->err, BR_EINVAL, "one length-prefixed message is expected");
@@ -175,8 +175,7 @@ static bool read_encoding(struct br_request *r, struct br_intake *how)
 
 bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r)
 {
-    struct br_intake how = {
-        .arg = p, .door = &p->door, .meter = &p->http, .signal = BR_PROFILES};
+    struct br_intake how = {.arg = p, .door = &p->door, .meter = &p->http, .signal = BR_PROFILES};
     const struct br_http_config *http = p->door.http;
     if (strcmp(r->path, PATH) != 0)
         return false;

@@ -36,12 +36,14 @@ struct upload {
     struct pyroscope *p;
     struct br_intake *x;
     struct br_build *build;
-    struct br_arena scratch;
+    struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
     size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
     enum br_status invalid; /* what BR_EINVAL is at this point */
     struct br_err err;
+    uint32_t n_bad;      /* profiles that were left out ... */
+    struct br_err first; /* ... and why the first of them was */
 };
 
 struct upload_bytes {
@@ -52,12 +54,19 @@ struct upload_bytes {
 /* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
 int upload_begin(struct upload *u, struct br_intake *x);
 
-/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as what
- * came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
+/* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as
+ * what came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
 void upload_drop(struct upload *u);
 
-/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say. */
+/* br_profile_read into the upload's builder. */
+int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
+
+/* Counts `n` profiles that are left out for what u->err says. */
+void upload_leave_out(struct upload *u, uint32_t n);
+
+/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say.
+ */
 void upload_end(struct upload *u, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
@@ -74,7 +83,9 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
 
 bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r);
 
-/* Reads an encoded PushRequest into the upload's builder. Returns as br_profile_read. */
+/* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot be
+ * read, or a series whose labels are no good, does not take the others along. Returns as
+ * br_profile_read; BR_EINVAL where nothing is good. */
 int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len);
 
 /* --- Answers (reply.c) ------------------------------------------------------------------------ */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. Source: Pyroscope's own where it has one; connectrpc.com/docs/protocol for codes and their
- * HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
+ * Answers. Source: Pyroscope's own where it has one; connectrpc.com/docs/protocol for codes and
+ * their HTTP statuses; grpc/doc/PROTOCOL-WEB.md.
  *
- * The SDKs look at the HTTP status only. Some send again after 429 and 5xx, and after nothing else: so
- * what cannot succeed is never one of these, also where Pyroscope itself answers 500.
+ * The SDKs look at the HTTP status only. Some send again after 429 and 5xx, and after nothing else:
+ * so what cannot succeed is never one of these, also where Pyroscope itself answers 500.
  */
 #include <stdio.h>
 #include <string.h>
@@ -88,12 +88,12 @@ void pyroscope_reply_connect(const struct br_http_config *http, struct br_reques
 {
     const struct line *l = find(o);
     if (o->verdict == BR_DONE)
-        br_http_reply(http, r,
-                      &(struct br_http_answer){.status = 200,
-                                               .type = json ? "application/json"
-                                                            : "application/proto",
-                                               .data = "{}",
-                                               .len = json ? 2 : 0});
+        br_http_reply(
+            http, r,
+            &(struct br_http_answer){.status = 200,
+                                     .type = json ? "application/json" : "application/proto",
+                                     .data = "{}",
+                                     .len = json ? 2 : 0});
     else
         reply_error(http, r, l->connect, br_retry_delay_ms(o), l->code, o->text);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `sample_type_config` of a form, as encoding/json reads it: names in any case, null means absent. */
+/* `sample_type_config` of a form, as encoding/json reads it: names in any case, null means absent.
+ */
 #include <string.h>
 #include <strings.h>
 
@@ -9,6 +10,7 @@
 
 #define TYPES_MAX 64
 #define DEPTH_MAX 16
+#define NODES_MAX 4096
 #define NAME_MAX_LEN 32
 
 struct reader {
@@ -50,8 +52,10 @@ static int read_setting(struct reader *r, const struct br_json_node *key,
         const char **text;
         bool *flag;
     } settings[] = {
-        {"units", &ret->units, NULL},           {"display-name", &ret->display_name, NULL},
-        {"aggregation", &ret->aggregation, NULL}, {"cumulative", NULL, &ret->cumulative},
+        {"units", &ret->units, NULL},
+        {"display-name", &ret->display_name, NULL},
+        {"aggregation", &ret->aggregation, NULL},
+        {"cumulative", NULL, &ret->cumulative},
         {"sampled", NULL, &ret->sampled},
     };
     char name[NAME_MAX_LEN];
@@ -68,8 +72,8 @@ static int read_setting(struct reader *r, const struct br_json_node *key,
     return 0;
 }
 
-static int read_type(struct reader *r, const struct br_json_node *key,
-                     const struct br_json_node *v, struct br_sample_type *ret)
+static int read_type(struct reader *r, const struct br_json_node *key, const struct br_json_node *v,
+                     struct br_sample_type *ret)
 {
     const struct br_json_node *nodes = r->tree.nodes;
     int rc = read_text(r, key, &ret->type);
@@ -108,7 +112,7 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
                            struct br_sample_type **ret, size_t *ret_n, struct br_err *err)
 {
     struct reader r = {.arena = arena, .err = err};
-    int rc = br_json_parse(&r.tree, text, len, DEPTH_MAX, err);
+    int rc = br_json_parse(&r.tree, text, len, DEPTH_MAX, NODES_MAX, err);
     if (rc) {
         br_err_prefix(err, "sample_type_config: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;

@@ -32,6 +32,7 @@ void br_arena_release(struct br_arena *a)
         br_free(b);
     }
     a->used = 0;
+    a->full = false;
 }
 
 static struct br_arena_block *block_new(struct br_arena *a, size_t size)
@@ -42,8 +43,10 @@ static struct br_arena_block *block_new(struct br_arena *a, size_t size)
         want = BLOCK_MAX;
     if (want < size)
         want = size;
-    if (a->used >= max || size > max - a->used)
+    if (a->used >= max || size > max - a->used) {
+        a->full = true;
         return NULL;
+    }
     if (want > max - a->used)
         want = max - a->used;
     struct br_arena_block *b = br_malloc(sizeof *b + want);

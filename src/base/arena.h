@@ -6,6 +6,7 @@
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct br_arena_block;
@@ -14,6 +15,7 @@ struct br_arena {
     struct br_arena_block *blocks; /* newest first */
     size_t used;                   /* bytes taken from the system so far */
     size_t max;                    /* and the most it may take; 0: 16 MiB */
+    bool full;                     /* something was refused for the maximum, not for want of memory */
     ProtobufCAllocator pb;         /* br_arena_pb's result points here */
 };
 

@@ -29,8 +29,8 @@ void br_endpoint_check(const char *endpoint, const char *transport, const struct
     if (strcmp(transport, "tcp") != 0 && strcmp(transport, "tcp4") != 0 &&
         strcmp(transport, "tcp6") != 0 && strcmp(transport, "unix") != 0) {
         (void)snprintf(at, sizeof at, "%s::transport", path);
-        br_errs_add(errs, br_yaml_get(node, "transport"), at,
-                    "must be tcp or unix, got \"%s\"", transport);
+        br_errs_add(errs, br_yaml_get(node, "transport"), at, "must be tcp or unix, got \"%s\"",
+                    transport);
     } else if (strcmp(transport, "unix") != 0 && !br_endpoint_parse(endpoint, host, &port)) {
         const struct br_yaml *where = br_yaml_get(node, "endpoint");
         (void)snprintf(at, sizeof at, "%s::endpoint", path);
@@ -121,10 +121,10 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *r)
         join(&headers, &http->cors->allowed_headers);
         h[n++] = (struct br_header){"access-control-allow-origin", origin};
         h[n++] = (struct br_header){"access-control-allow-methods", "POST"};
-        h[n++] = (struct br_header){"access-control-allow-headers",
-                                    any && asked   ? asked
-                                    : headers.data ? headers.data
-                                                   : ALWAYS_ALLOWED};
+        h[n++] =
+            (struct br_header){"access-control-allow-headers", any && asked   ? asked
+                                                               : headers.data ? headers.data
+                                                                              : ALWAYS_ALLOWED};
         (void)snprintf(age, sizeof age, "%lld", (long long)http->cors->max_age);
         if (http->cors->max_age)
             h[n++] = (struct br_header){"access-control-max-age", age};
@@ -196,10 +196,9 @@ void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why
 {
     static const struct br_header accept = {"grpc-accept-encoding", "identity,gzip,zstd"};
     r->grpc = true;
-    br_request_reply(r, &(struct br_response){.grpc_status = status,
-                                              .grpc_message = why,
-                                              .headers = &accept,
-                                              .n_headers = 1});
+    br_request_reply(
+        r, &(struct br_response){
+               .grpc_status = status, .grpc_message = why, .headers = &accept, .n_headers = 1});
 }
 
 bool br_grpc_begin(struct br_request *r, enum br_encoding *ret)
@@ -218,7 +217,8 @@ bool br_grpc_begin(struct br_request *r, enum br_encoding *ret)
     return true;
 }
 
-void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message, size_t len)
+void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message,
+                   size_t len)
 {
     struct br_arena arena;
     struct br_response reply = {.grpc_status = br_outcome_grpc(o)};

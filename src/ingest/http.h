@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What receivers that listen for HTTP have in common: the Collector's keys (confighttp's server side),
- * content codings, pages of other origins, and answers.
+ * What receivers that listen for HTTP have in common: the Collector's keys (confighttp's server
+ * side), content codings, pages of other origins, and answers.
  */
 #pragma once
 
@@ -31,7 +31,8 @@ struct br_http_config {
 
 extern const struct br_option br_cors_options[];
 
-/* The rows of a struct that begins with a struct br_http_config. `listens` is the default endpoint. */
+/* The rows of a struct that begins with a struct br_http_config. `listens` is the default endpoint.
+ */
 #define BR_HTTP_ROWS(listens)                                                                      \
     BR_STRING(struct br_http_config, endpoint, listens, "host:port to listen on"),                 \
         BR_STRING(struct br_http_config, transport, "tcp",                                         \
@@ -74,11 +75,11 @@ bool br_http_preflight(const struct br_http_config *http, struct br_request *r);
 
 struct br_http_answer {
     unsigned status;
-    uint32_t delay_ms;  /* 0: no Retry-After */
-    const char *type;   /* of the body; NULL: there is none */
-    const void *data;   /* the body, copied */
+    uint32_t delay_ms; /* 0: no Retry-After */
+    const char *type;  /* of the body; NULL: there is none */
+    const void *data;  /* the body, copied */
     size_t len;
-    const char *allow;  /* 405: the methods there are; NULL: POST */
+    const char *allow; /* 405: the methods there are; NULL: POST */
 };
 
 /* Replies with the headers that config and origin ask for. `http` may be NULL. */
@@ -100,4 +101,5 @@ void br_grpc_refuse(struct br_request *r, enum br_status status, const char *why
 bool br_grpc_begin(struct br_request *r, enum br_encoding *ret);
 
 /* Answers a call with an outcome, and a message where it is BR_DONE. */
-void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message, size_t len);
+void br_grpc_reply(struct br_request *r, const struct br_outcome *o, const void *message,
+                   size_t len);

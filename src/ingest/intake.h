@@ -2,10 +2,10 @@
 /*
  * Requests that become items, for every receiver that has a server.
  *
- * An ingest is what one node has of it: doors (listeners) and intakes. An intake is one request from
- * its first header to the outcome of its item; its kind says what the body is and how it is answered.
- * A door's `begin` is the receiver's: it looks at path and type, asks each protocol "is this one
- * yours?", and makes the intake; body and gone are here.
+ * An ingest is what one node has of it: doors (listeners) and intakes. An intake is one request
+ * from its first header to the outcome of its item; its kind says what the body is and how it is
+ * answered. A door's `begin` is the receiver's: it looks at path and type, asks each protocol "is
+ * this one yours?", and makes the intake; body and gone are here.
  */
 #pragma once
 
@@ -17,7 +17,8 @@
 
 struct br_ingest {
     struct br_node *node;
-    const char *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
+    const char
+        *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_codec *codec;
     struct br_list intakes, doors;
     unsigned n_stopping;
@@ -44,8 +45,8 @@ enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_I
 struct br_intake;
 
 struct br_intake_kind {
-    /* The body is here, as it came (br_intake_unpack): ends in br_intake_send, or in one of the ways
-     * to end without an item. `body` is borrowed until return, and never NULL. */
+    /* The body is here, as it came (br_intake_unpack): ends in br_intake_send, or in one of the
+     * ways to end without an item. `body` is borrowed until return, and never NULL. */
     void (*take)(struct br_intake *x, struct br_buf *body);
     /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
     void (*answer)(const struct br_intake *x, struct br_request *r, const struct br_outcome *o);
@@ -61,13 +62,15 @@ struct br_intake {
     struct br_item *item;       /* NULL until it is in the pipeline */
     enum br_signal signal;
     enum br_intake_format format;
-    enum br_encoding encoding;  /* of the body, or of the gRPC message */
+    enum br_encoding encoding; /* of the body, or of the gRPC message */
+    struct br_outcome *partly; /* br_intake_partly; NULL: all of it is in the item */
 };
 
 /* Returns 0 or BR_ENOMEM. */
 int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err);
 
-/* Closes what is open; items under way have no one who waits for them any more. Accepts a zeroed one. */
+/* Closes what is open; items under way have no one who waits for them any more. Accepts a zeroed
+ * one. */
 void br_ingest_release(struct br_ingest *g);
 
 /* Stops the doors and says br_node_drained when all requests have ended. */
@@ -82,8 +85,8 @@ void br_meter_init(struct br_meter *m, struct br_node *node, const char *transpo
                    unsigned signals);
 
 /* A new intake for the request, in `begin`. Of `how`, all but link, request and item is taken over.
- * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the memory
- * limit, or there is no memory. */
+ * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the
+ * memory limit, or there is no memory. */
 struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r);
 
 /* Ends an intake without an item: not now (counted as refused), or never (counted as failed). */
@@ -94,9 +97,14 @@ void br_intake_reject(struct br_intake *x, enum br_status status, const char *wh
  * RESOURCE_EXHAUSTED, all others INVALID_ARGUMENT. */
 void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err);
 
+/* Before br_intake_send: `n` pieces of the request are not in the item, because of `why`. They count
+ * as failed; the answer, when the item has ended well, is a rejection that says so. Once per intake.
+ * Returns 0 or BR_ENOMEM, with nothing done. */
+int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why);
+
 /* Undoes the body's encoding: `*body` is replaced. Errors of br_decompress. */
 int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err);
 
-/* Sends the item, which it takes, down the pipeline with the request's metadata; the intake ends with
- * its outcome. */
+/* Sends the item, which it takes, down the pipeline with the request's metadata; the intake ends
+ * with its outcome. */
 void br_intake_send(struct br_intake *x, struct br_item *item);

@@ -41,10 +41,8 @@ static void walk(struct br_intake *x, struct br_buf *buf)
     struct br_node *node = x->door->ingest->node;
     struct br_err err = {0};
     uint32_t repaired = 0;
-    const struct br_walk_options options = {.max_depth = s->max_depth,
-                                            .utf8 = s->utf8,
-                                            .spans = node->spans_wanted,
-                                            .memo = &s->memo};
+    const struct br_walk_options options = {
+        .max_depth = s->max_depth, .utf8 = s->utf8, .spans = node->spans_wanted, .memo = &s->memo};
     struct br_item *item = br_item_new(node->host, x->signal);
     int rc = item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) : BR_ENOMEM;
     if (rc) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's service on a receiver's doors, by opentelemetry-proto docs/specification.md 1.11: asked about
- * a request in `begin`, it says whether it is its own, and then does the rest.
+ * OTLP's service on a receiver's doors, by opentelemetry-proto docs/specification.md 1.11: asked
+ * about a request in `begin`, it says whether it is its own, and then does the rest.
  */
 #pragma once
 
@@ -9,11 +9,11 @@
 #include "otlp/walk.h"
 
 struct br_otlp_service {
-    unsigned max_depth;           /* br_walk_options */
+    unsigned max_depth; /* br_walk_options */
     enum br_utf8_policy utf8;
-    unsigned signals;             /* BR_SIGNAL_BIT of those that gRPC methods are there for */
+    unsigned signals;              /* BR_SIGNAL_BIT of those that gRPC methods are there for */
     const char *paths[BR_SIGNALS]; /* HTTP; NULL: not served */
-    bool more_types;              /* application/protobuf is taken as well */
+    bool more_types;               /* application/protobuf is taken as well */
     struct br_walk_memo memo;
     double *repaired;
 };
@@ -22,8 +22,8 @@ struct br_otlp_service {
 void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node);
 void br_otlp_service_release(struct br_otlp_service *s);
 
-/* Begins a gRPC call (br_grpc_is) that came by the door, or an HTTP request. False, with nothing done,
- * when its path is none of OTLP's; true: the request is taken care of. */
+/* Begins a gRPC call (br_grpc_is) that came by the door, or an HTTP request. False, with nothing
+ * done, when its path is none of OTLP's; true: the request is taken care of. */
 bool br_otlp_begin_grpc(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
                         struct br_request *r);
 bool br_otlp_begin_http(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
@@ -33,6 +33,7 @@ bool br_otlp_begin_http(struct br_otlp_service *s, struct br_door *d, const stru
 void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_intake_format format,
                    const struct br_outcome *outcome, const struct br_http_config *http);
 
-/* Refuses what is no export request with an HTTP code, and says why, in the type that it came in. */
+/* Refuses what is no export request with an HTTP code, and says why, in the type that it came in.
+ */
 void br_otlp_refuse(struct br_request *r, unsigned code, const char *why,
                     const struct br_http_config *http);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, by opentelemetry-proto docs/specification.md 1.11: "OTLP/gRPC" and "OTLP/HTTP Response". */
+/* Answers, by opentelemetry-proto docs/specification.md 1.11: "OTLP/gRPC" and "OTLP/HTTP Response".
+ */
 #include <string.h>
 #include <strings.h>
 
@@ -73,8 +74,7 @@ static void reply_protobuf(struct br_request *r, unsigned code, const struct br_
     if (o->verdict == BR_DONE)
         a.len = encode_partial(o, partial);
     else
-        a.data =
-            br_status_encode((int)br_outcome_grpc(o), o->text, a.delay_ms, &arena, &a.len);
+        a.data = br_status_encode((int)br_outcome_grpc(o), o->text, a.delay_ms, &arena, &a.len);
     br_http_reply(http, r, &a);
     br_arena_release(&arena);
 }

@@ -92,9 +92,10 @@ struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *poo
 /* One exchange on a client connection. The caller owns it and keeps it, and what it points to, until
  * on_done, which is called exactly once, also when the connection ends. */
 struct br_exchange {
+    const char *method;             /* NULL: POST */
     const char *path;
     const char *authority;
-    const char *content_type;
+    const char *content_type;       /* NULL: none is said, where there is no body */
     const char *content_encoding;   /* HTTP: NULL none. gRPC: grpc-encoding of the message */
     const char *user_agent;
     const struct br_header *headers;

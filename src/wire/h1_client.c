@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, client side: one POST at a time on a kept-alive connection. */
+/* HTTP/1.1, client side: one request at a time on a kept-alive connection. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,15 +193,19 @@ static int client_send(struct br_conn *c, struct br_exchange *x)
 {
     struct client *cl = client_of(c);
     struct br_str head = {.max = 65536};
-    br_str_printf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n", x->path,
-                  x->authority, x->content_type);
+    br_str_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\n", x->method ? x->method : "POST", x->path,
+                  x->authority);
+    if (x->content_type)
+        br_str_printf(&head, "Content-Type: %s\r\n", x->content_type);
     if (x->content_encoding)
         br_str_printf(&head, "Content-Encoding: %s\r\n", x->content_encoding);
     if (x->user_agent)
         br_str_printf(&head, "User-Agent: %s\r\n", x->user_agent);
     for (size_t i = 0; i < x->n_headers; i++)
         br_str_printf(&head, "%s: %s\r\n", x->headers[i].name, x->headers[i].value);
-    br_str_printf(&head, "Content-Length: %zu\r\n\r\n", x->body.len);
+    if (!x->method || x->body.len > 0) /* RFC 9110 section 8.6: a GET without a body says none */
+        br_str_printf(&head, "Content-Length: %zu\r\n", x->body.len);
+    br_str_puts(&head, "\r\n");
     struct br_buf *buf = head.failed ? NULL : br_buf_new(cl->pool, head.len);
     int rc = buf ? br_buf_append(&buf, head.data, head.len, head.len) : BR_ENOMEM;
     if (!rc)

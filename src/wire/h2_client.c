@@ -339,11 +339,12 @@ static bool can_send(const struct br_conn *c)
 static size_t make_headers(const struct br_exchange *x, nghttp2_nv *nv, char timeout[16])
 {
     size_t n = 0;
-    nv[n++] = NVS(":method", "POST");
+    nv[n++] = NVS(":method", x->method ? x->method : "POST");
     nv[n++] = NVS(":scheme", x->secure ? "https" : "http");
     nv[n++] = NVS(":path", x->path);
     nv[n++] = NVS(":authority", x->authority);
-    nv[n++] = NVS("content-type", x->content_type);
+    if (x->content_type)
+        nv[n++] = NVS("content-type", x->content_type);
     if (x->grpc) {
         nv[n++] = NVS("te", "trailers");
         nv[n++] = NVS("grpc-accept-encoding", "identity");

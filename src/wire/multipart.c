@@ -134,8 +134,9 @@ int br_multipart_boundary(const char *type, char ret[BR_BOUNDARY_MAX + 1], struc
         if (!parameter_is(&p, "boundary"))
             continue;
         if (found[0] || !is_boundary(p.value, p.len))
-            return br_err_set(err, BR_EINVAL, found[0] ? "more than one boundary"
-                                                       : "the boundary is none by RFC 2046");
+            return br_err_set(err, BR_EINVAL,
+                              found[0] ? "more than one boundary"
+                                       : "the boundary is none by RFC 2046");
         memcpy(found, p.value, p.len + 1);
     }
     if (more < 0 || !found[0])
@@ -152,8 +153,8 @@ struct body {
     const uint8_t *p, *end;
 };
 
-/* What follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the end of the
- * form; -1: it was content that looks like one. */
+/* What follows a delimiter at `p`: 1 another part, whose first byte `*ret` becomes; 0 the end of
+ * the form; -1: it was content that looks like one. */
 static int after_delimiter(const struct body *b, const uint8_t *p, const uint8_t **ret)
 {
     bool last = b->end - p >= 2 && p[0] == '-' && p[1] == '-';
@@ -217,8 +218,9 @@ static int read_disposition(struct text t, struct br_form_field *ret, struct br_
         if (!parameter_is(&p, "name"))
             continue;
         if (named || p.len > BR_FORM_NAME_MAX)
-            return br_err_set(err, BR_EINVAL, named ? "a part of the form has two names"
-                                                    : "a field's name is longer than %d bytes",
+            return br_err_set(err, BR_EINVAL,
+                              named ? "a part of the form has two names"
+                                    : "a field's name is longer than %d bytes",
                               BR_FORM_NAME_MAX);
         named = true;
         memcpy(ret->name, p.value, p.len + 1);
@@ -301,8 +303,8 @@ static int read_head(struct body *b, struct br_form_field *ret, struct br_err *e
 int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
                        struct br_form_field *ret, size_t max, size_t *ret_n, struct br_err *err)
 {
-    struct body b = {.needle = "\r\n--", .needle_len = 4 + strlen(boundary), .p = data,
-                     .end = data + len};
+    struct body b = {
+        .needle = "\r\n--", .needle_len = 4 + strlen(boundary), .p = data, .end = data + len};
     size_t n = 0;
     if (b.needle_len >= sizeof b.needle)
         return br_err_set(err, BR_EINVAL, "the boundary is none by RFC 2046");

@@ -16,10 +16,10 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-#define BR_BOUNDARY_MAX 70       /* RFC 2046 section 5.1.1 */
-#define BR_FORM_NAME_MAX 63      /* bytes of a field's name */
-#define BR_FORM_HEAD_MAX 4096    /* bytes of a part's headers ... */
-#define BR_FORM_HEADERS_MAX 16   /* ... and lines */
+#define BR_BOUNDARY_MAX 70     /* RFC 2046 section 5.1.1 */
+#define BR_FORM_NAME_MAX 63    /* bytes of a field's name */
+#define BR_FORM_HEAD_MAX 4096  /* bytes of a part's headers ... */
+#define BR_FORM_HEADERS_MAX 16 /* ... and lines */
 
 /* True when a Content-Type is multipart/form-data, whatever its parameters. */
 bool br_multipart_is(const char *type);
@@ -43,7 +43,7 @@ int br_multipart_parse(const char *boundary, const uint8_t *data, size_t len,
 const struct br_form_field *br_form_find(const struct br_form_field *fields, size_t n,
                                          const char *name);
 
-/* The first value of a name in the query part of a URL, with %XX and `+` decoded, terminated, in the
- * arena. A pair with a broken escape is none. Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
+/* The first value of a name in the query part of a URL, with %XX and `+` decoded, terminated, in
+ * the arena. A pair with a broken escape is none. Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
                  size_t *ret_len);

@@ -10,7 +10,7 @@ import pytest
 
 import otlp
 import profile_view
-import sdks
+import programs
 from braid import Braid
 from pyroscope import Pyroscope
 from tap import Tap
@@ -57,12 +57,12 @@ class Scene:
         server = Braid(config(folder, self.joined, self.plain), folder)
         tap = Tap(server.address("http", node="receiver/pyroscope"))
         try:
-            spans = sdks.run(sdk, tap.http, server.http)
+            spans = programs.run(sdk, tap.http, server.http)
             if sdk == "rust":
                 send_spans(server.http, spans)
             self.root = next((trace, span) for trace, span, name in spans if name == ROOT)
             server.stop()
-            self.codes = sdks.replay(tap, self.direct.address)
+            self.codes = programs.replay(tap, self.direct.address)
             self.traces = read(folder / "traces", otlp.TRACES)
             self.profiles = read(folder / "profiles", otlp.PROFILES)
         finally:
@@ -114,7 +114,7 @@ def test_spans_have_their_figures(scene, sdk):
     assert root["profile.duration_us"] > 500_000  # of three seconds that it burned
 
 
-@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - set(LINKED)))
+@pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))
 def test_nothing_is_invented(scene, sdk):
     """The SDK labels nothing, so nothing is joined."""
     samples = profile_view.samples(*scene(sdk).profiles)
@@ -137,13 +137,13 @@ def without_traces(stored):
     return kept
 
 
-@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - {"java-otlp"}))
+@pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - {"java-otlp"}))
 def test_round_trip(scene, sdk):
     assert set(scene(sdk).codes) == {200}
     assert scene(sdk).plain.stored() == scene(sdk).direct.stored() != {}
 
 
-@pytest.mark.parametrize("sdk", sorted(set(sdks.SDKS) - {"java-otlp"}))
+@pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - {"java-otlp"}))
 def test_round_trip_joined(scene, sdk):
     """Where a label names only the span, the join knows its trace too."""
     joined = without(ADDED, scene(sdk).joined.stored())

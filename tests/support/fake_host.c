@@ -33,7 +33,7 @@ struct fake_request {
     struct br_list link; /* server->requests */
     struct fake_server *server;
     struct br_header headers[BR_REQUEST_HEADERS_MAX];
-    char method[16], path[256];
+    char method[16], path[1024]; /* the query, terminated, behind the path */
     struct fake_reply reply;
     bool begun, over;
 };
@@ -313,11 +313,14 @@ struct fake_request *fake_request_new(struct fake_host *h, const char *server, c
     r->server = s;
     (void)snprintf(r->method, sizeof r->method, "POST");
     (void)snprintf(r->path, sizeof r->path, "%s", path);
+    char *query = strchr(r->path, '?');
+    if (query)
+        *query++ = '\0';
     r->request = (struct br_request){.service = s->service,
                                      .pool = h->host.pool,
                                      .method = r->method,
                                      .path = r->path,
-                                     .query = "",
+                                     .query = query ? query : "",
                                      .scheme_host = "localhost",
                                      .headers = r->headers,
                                      .peer = "192.0.2.1:1234",

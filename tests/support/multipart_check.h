@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What holds for any bytes that are read as a form, for the unit test and the fuzz target: up to the
- * first line end the content type, then the body. Every field lies inside the body, in order, and none
- * holds a delimiter; the same fields written anew are read as the same. */
+/* What holds for any bytes that are read as a form, for the unit test and the fuzz target: up to
+ * the first line end the content type, then the body. Every field lies inside the body, in order,
+ * and none holds a delimiter; the same fields written anew are read as the same. */
 #pragma once
 
 #include <stdlib.h>
@@ -59,8 +59,8 @@ static inline void multipart_again(const char *boundary, const struct br_form_fi
     at = multipart_puts(out, at, "--");
     at = multipart_puts(out, at, boundary);
     at = multipart_puts(out, at, "--");
-    multipart_require(br_multipart_parse(boundary, out, at, again, MULTIPART_FIELDS, &found,
-                                         NULL) == 0);
+    multipart_require(
+        br_multipart_parse(boundary, out, at, again, MULTIPART_FIELDS, &found, NULL) == 0);
     multipart_require(found == n);
     for (size_t i = 0; i < n; i++) {
         multipart_require(strcmp(again[i].name, fields[i].name) == 0);

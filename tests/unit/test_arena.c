@@ -42,8 +42,11 @@ static void a_maximum_holds(void **state)
     assert_in_range(got, (10000 / 112 - 2) * 100, 10000);
     assert_true(a.used <= 10000);
     assert_null(br_arena_alloc(&a, 5000));
+    assert_true(a.full);
     br_arena_release(&a);
+    assert_false(a.full);
     assert_non_null(br_arena_alloc(&a, 9000)); /* usable again, with the same maximum */
+    assert_false(a.full);
     assert_null(br_arena_alloc(&a, 9000));
     br_arena_release(&a);
 }

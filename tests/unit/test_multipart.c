@@ -73,8 +73,8 @@ static void test_boundary(void **state)
     }
 }
 
-/* Parses a form in memory of exactly its size. Returns "name=content;" of each field, or "!" and the
- * error. */
+/* Parses a form in memory of exactly its size. Returns "name=content;" of each field, or "!" and
+ * the error. */
 static const char *parse(const char *boundary, const void *data, size_t len)
 {
     static char out[2048];
@@ -122,7 +122,8 @@ static void test_forms(void **state)
         {"--x--", ""},
         /* headers in any case and order; others are skipped */
         {"--x\r\nContent-Type: text/plain\r\ncontent-disposition:form-data;name=\"a\"\r\n"
-         "X-Y:\r\n\r\n1\r\n--x--", "a=1;"},
+         "X-Y:\r\n\r\n1\r\n--x--",
+         "a=1;"},
         {"--x\r\nContent-Disposition: form-data; filename=\"n; name=z\"; name=a\r\n\r\n1\r\n--x--",
          "a=1;"},
         {"--x\r\nContent-Disposition: form-data; name=\"a\\\"\\\\b\"\r\n\r\n1\r\n--x--",
@@ -168,8 +169,9 @@ static void test_refused(void **state)
          "Content-Transfer-Encoding"},
         {"--x\r\nContent-Transfer-Encoding: quoted-printable\r\n" PART("a") "=31\r\n--x--",
          "Content-Transfer-Encoding"},
-        {"--x\r\n" PART("1234567890123456789012345678901234567890123456789012345678901234")
-         "1\r\n--x--", "longer than 63"},
+        {"--x\r\n" PART(
+             "1234567890123456789012345678901234567890123456789012345678901234") "1\r\n--x--",
+         "longer than 63"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const char *got = parse("x", cases[i].body, strlen(cases[i].body));
@@ -297,11 +299,16 @@ static void test_corpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_is),       cmocka_unit_test(test_boundary),
-        cmocka_unit_test(test_forms),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_binary),   cmocka_unit_test(test_query),
-        cmocka_unit_test(test_query_zero_byte), cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_is),
+        cmocka_unit_test(test_boundary),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_binary),
+        cmocka_unit_test(test_query),
+        cmocka_unit_test(test_query_zero_byte),
+        cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -416,6 +416,7 @@ static void test_speedscope_refused(void **state)
 #define PROFILE(rest) SCHEMA FRAMES "\"profiles\":[{\"unit\":\"none\"," rest "}]}"
     (void)state;
     refuses_speedscope("", "not JSON: text ends too early at byte 0");
+    refuses_speedscope("[[[[\"\"", "not JSON: text ends too early at byte 6");
     refuses_speedscope("{}", BAD "unknown schema");
     refuses_speedscope("[]", BAD "unknown schema");
     refuses_speedscope("{\"$schema\":\"x\"}", BAD "unknown schema");
@@ -448,6 +449,25 @@ static void test_speedscope_refused(void **state)
                        BAD "a frame that is closed and not the last one opened");
     refuses_speedscope(EVENTED("none", "{\"type\":\"X\",\"frame\":0,\"at\":0}"),
                        BAD "an event that neither opens nor closes a frame");
+}
+
+/* A few bytes that decompress to millions of values are refused before they are millions of nodes. */
+static void test_speedscope_values(void **state)
+{
+    const size_t n = 9000000;
+    char *text = malloc(2 * n + 1);
+    struct br_profile_source s = {.data = (uint8_t *)text, .len = 2 * n + 1};
+    int rc;
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++)
+        memcpy(text + 2 * i, i ? ",1" : "[1", 2);
+    text[2 * n] = ']';
+    char *why = read_text(br_speedscope_read, &s, &rc);
+    assert_int_equal(rc, BR_EFULL);
+    assert_string_equal(why, "JSON with more than 8388608 values");
+    free(why);
+    free(text);
 }
 
 /* --- Real files, bounds, no memory ------------------------------------------------------------ */
@@ -613,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_trie_refused),     cmocka_unit_test(test_tree),
         cmocka_unit_test(test_speedscope),       cmocka_unit_test(test_speedscope_units),
         cmocka_unit_test(test_speedscope_label), cmocka_unit_test(test_speedscope_refused),
+        cmocka_unit_test(test_speedscope_values),
         cmocka_unit_test(test_py_spy),           cmocka_unit_test(test_large),
         cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_corpus),
     };

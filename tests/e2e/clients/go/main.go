@@ -14,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("usage: clients traces|profiles [flags]"))
+		fail(fmt.Errorf("usage: clients traces|profiles|pprof [flags]"))
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	endpoint := flags.String("endpoint", "127.0.0.1:4317", "host:port of the server")
@@ -24,6 +24,10 @@ func main() {
 	compression := flags.String("compression", "none", "none or gzip")
 	_ = flags.Parse(os.Args[2:])
 
+	if os.Args[1] == "pprof" { // for as long as it is wanted
+		fail(servePprof())
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	switch os.Args[1] {

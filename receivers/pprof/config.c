@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "net/client.h"
+#include "receivers/pprof/pprof.h"
+
+#define TARGETS_MAX 1000
+#define NS_PER_S 1000000000ull
+
+static const struct br_option target_options[] = {
+    BR_STRING(struct pprof_target_config, endpoint, NULL,
+              "URL of the program: http://127.0.0.1:6060; a path goes before those of profiles"),
+    BR_VALUE(struct pprof_target_config, labels,
+             "map of texts: attributes of the Resource; service_name becomes service.name"),
+    BR_BOOL(struct pprof_target_config, on_demand, false,
+            "scrape it only while a rule of extension control asks for it"),
+    BR_OPT_END,
+};
+
+/* A table for each kind, because defaults are the table's. */
+#define PROFILE_TABLE(name, on, where, seconds_help)                                               \
+    static const struct br_option name[] = {                                                       \
+        BR_BOOL(struct pprof_profile_config, enabled, on, "scrape it"),                            \
+        BR_STRING(struct pprof_profile_config, path, where, "where it is"),                        \
+        BR_INT(struct pprof_profile_config, seconds, 0, 0, 3600, seconds_help),                    \
+        BR_OPT_END,                                                                                \
+    }
+#define DIFFERENCE "ask the program for the difference over so long; 0: not"
+PROFILE_TABLE(cpu_options, true, "/debug/pprof/profile",
+              "how long a profile is; 0: scrape_interval less 1");
+PROFILE_TABLE(heap_options, false, "/debug/pprof/heap", DIFFERENCE);
+PROFILE_TABLE(allocs_options, true, "/debug/pprof/allocs", DIFFERENCE);
+PROFILE_TABLE(goroutine_options, true, "/debug/pprof/goroutine", DIFFERENCE);
+PROFILE_TABLE(block_options, true, "/debug/pprof/block", DIFFERENCE);
+PROFILE_TABLE(mutex_options, true, "/debug/pprof/mutex", DIFFERENCE);
+PROFILE_TABLE(godeltaprof_memory_options, false, "/debug/pprof/delta_heap", DIFFERENCE);
+PROFILE_TABLE(godeltaprof_block_options, false, "/debug/pprof/delta_block", DIFFERENCE);
+PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFFERENCE);
+
+#define PROFILE(name, text) BR_STRUCT(struct pprof_profiles_config, name, name##_options, text)
+static const struct br_option profiles_options[] = {
+    PROFILE(cpu, "process_cpu"),
+    PROFILE(heap, "memory; the same numbers as allocs"),
+    PROFILE(allocs, "memory"),
+    PROFILE(goroutine, "goroutine"),
+    PROFILE(block, "block"),
+    PROFILE(mutex, "mutex"),
+    PROFILE(godeltaprof_memory, "memory, from a program with godeltaprof, instead of allocs"),
+    PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
+    PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
+    BR_OPT_END,
+};
+
+static const struct br_option basic_auth_options[] = {
+    BR_STRING(struct pprof_basic_auth, username, NULL, "user"),
+    BR_SECRET(struct pprof_basic_auth, password, "password"),
+    BR_OPT_END,
+};
+
+static const char *const afters[] = {"delete", "move", "remember", NULL};
+
+static const struct br_option folder_options[] = {
+    BR_STRING(struct pprof_folder_config, path, NULL, "the folder (required); not those below it"),
+    BR_DURATION(struct pprof_folder_config, poll_interval, "1s",
+                "how often to look; a file is taken when it has not changed for so long"),
+    BR_ENUM(struct pprof_folder_config, after, "remember", afters,
+            "what becomes of a file that was taken"),
+    BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
+    BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),
+    BR_DOUBLE(struct pprof_folder_config, sample_rate, 100, 0.001, 1000000,
+              "Hz, of folded text and of JFR"),
+    BR_OPT_END,
+};
+
+static const struct br_option http_options[] = {
+    BR_HTTP_ROWS("localhost:4041"),
+    BR_OPT_END,
+};
+
+const struct br_option pprof_options[] = {
+    BR_LIST(struct pprof_config, targets, struct pprof_target_config, target_options,
+            "programs to scrape"),
+    BR_STRUCT(struct pprof_config, profiles, profiles_options, "what to scrape from each of them"),
+    BR_DURATION(struct pprof_config, scrape_interval, "15s", "how often"),
+    BR_DURATION(struct pprof_config, scrape_timeout, "10s",
+                "how long a scrape may take beyond the seconds it asks for"),
+    BR_BOOL(struct pprof_config, delta, true,
+            "of values since the program began, send the differences between scrapes"),
+    BR_PRESENT(struct pprof_config, basic_auth, struct pprof_basic_auth, basic_auth_options,
+               "authenticate to targets"),
+    BR_SECRET(struct pprof_config, bearer_token, "authenticate to targets by this token"),
+    BR_HEADERS(struct pprof_config, headers, "headers of every scrape"),
+    BR_STRUCT(struct pprof_config, tls, br_tls_client_options, "TLS, of https targets"),
+    BR_INT(struct pprof_config, max_profile_size, 32 << 20, 1024, 128 << 20,
+           "largest scraped profile or file in bytes, also after decompression"),
+    BR_PRESENT(struct pprof_config, file, struct pprof_folder_config, folder_options,
+               "profiles from a folder: pprof, JFR, speedscope and folded text, told by content"),
+    BR_PRESENT(struct pprof_config, http, struct br_http_config, http_options,
+               "take profiles posted to /v1/profiles/upload"),
+    BR_OPT_END,
+};
+
+const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
+                                                        enum pprof_kind kind)
+{
+    _Static_assert(sizeof c->profiles == PPROF_KINDS * sizeof c->profiles.cpu, "one of each kind");
+    return &(&c->profiles.cpu)[kind];
+}
+
+/* --- Labels ----------------------------------------------------------------------------------- */
+
+int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
+                   struct br_arena *arena, struct br_addition *ret, struct br_err *err)
+{
+    struct br_label v[BR_LABELS_MAX];
+    size_t n = 0;
+    if (n_more + (labels ? labels->n : 0) > BR_LABELS_MAX)
+        return br_err_set(err, BR_EINVAL, "more than %d labels", BR_LABELS_MAX);
+    for (size_t i = 0; i < n_more; i++)
+        v[n++] = more[i];
+    for (size_t i = 0; labels && i < labels->n; i++)
+        v[n++] = (struct br_label){labels->keys[i]->text, labels->keys[i]->len,
+                                   labels->items[i]->text, labels->items[i]->len};
+    int rc = br_labels_resource(arena, v, n, ret);
+    return rc ? br_err_set(err, rc, "labels that are too long, or no memory for them") : 0;
+}
+
+/* --- Checks ----------------------------------------------------------------------------------- */
+
+struct checker {
+    const struct br_yaml *node;
+    const char *path;
+    struct br_errs *errs;
+};
+
+static void complain(const struct checker *c, const struct br_yaml *at, const char *key,
+                     const char *what)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s::%s", c->path, key);
+    br_errs_add(c->errs, at ? at : c->node, path, "%s", what);
+}
+
+static void check_labels(const struct checker *c, const struct br_yaml *labels, const char *key)
+{
+    struct br_arena arena = {0};
+    struct br_addition a;
+    struct br_err err = {0};
+    bool ok = !labels || labels->type == BR_YAML_NULL || labels->type == BR_YAML_MAP;
+    for (size_t i = 0; ok && labels && i < labels->n; i++)
+        ok = labels->items[i]->type == BR_YAML_SCALAR;
+    if (!ok)
+        complain(c, labels, key, "labels are a map of texts");
+    else if (pprof_resource(labels, NULL, 0, &arena, &a, &err) != 0)
+        complain(c, labels, key, err.text);
+    br_arena_release(&arena);
+}
+
+static void check_targets(const struct checker *c, const struct pprof_config *config)
+{
+    const struct pprof_target_config *targets = config->targets.v;
+    const struct br_yaml *list = br_yaml_get(c->node, "targets");
+    struct br_endpoint endpoint;
+    struct br_err err = {0};
+    if (config->targets.n > TARGETS_MAX)
+        complain(c, list, "targets", "more than 1000 targets");
+    for (size_t i = 0; i < config->targets.n; i++) {
+        const struct br_yaml *at = list && i < list->n ? list->items[i] : list;
+        if (!targets[i].endpoint)
+            complain(c, at, "targets::endpoint", "endpoint is required");
+        else if (br_endpoint_read(targets[i].endpoint, false, &endpoint, &err) != 0)
+            complain(c, br_yaml_get(at, "endpoint"), "targets::endpoint", err.text);
+        check_labels(c, targets[i].labels, "targets::labels");
+    }
+}
+
+static void check_profiles(const struct checker *c, const struct pprof_config *config)
+{
+    const struct br_yaml *profiles = br_yaml_get(c->node, "profiles");
+    uint64_t interval_s = config->scrape_interval / NS_PER_S;
+    for (int i = 0; i < PPROF_KINDS; i++) {
+        const struct pprof_profile_config *p = pprof_profile_config(config, (enum pprof_kind)i);
+        char key[96];
+        (void)snprintf(key, sizeof key, "profiles::%s", profiles_options[i].name);
+        const struct br_yaml *at = br_yaml_get(profiles, profiles_options[i].name);
+        if (p->enabled && p->path[0] != '/')
+            complain(c, at, key, "path must begin with a slash");
+        if (p->enabled && p->seconds > 0 && (uint64_t)p->seconds >= interval_s)
+            complain(c, at, key, "seconds must be less than scrape_interval");
+    }
+    if (config->targets.n > 0 && config->profiles.cpu.enabled && interval_s < 2)
+        complain(c, br_yaml_get(c->node, "scrape_interval"), "scrape_interval",
+                 "must be 2s at least where CPU profiles are scraped");
+}
+
+static void check_folder(const struct checker *c, const struct pprof_folder_config *f)
+{
+    const struct br_yaml *at = br_yaml_get(c->node, "file");
+    if (!f->path || !f->path[0])
+        complain(c, at, "file::path", "is required");
+    if (f->poll_interval < NS_PER_S / 100)
+        complain(c, at, "file::poll_interval", "must be 10ms at least");
+    if (f->after == PPROF_MOVE && (!f->move_to || !f->move_to[0]))
+        complain(c, at, "file::move_to", "is required where files are moved");
+    check_labels(c, f->labels, "file::labels");
+}
+
+int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                struct br_errs *errs)
+{
+    const struct pprof_config *p = config;
+    const struct checker c = {node, path, errs};
+    size_t before = errs->n_errors;
+    (void)arena;
+    if (p->targets.n == 0 && !p->file && !p->http)
+        br_errs_add(errs, node, path, "there is nothing to do: targets, file or http is required");
+    check_targets(&c, p);
+    if (p->scrape_interval < NS_PER_S / 10)
+        complain(&c, br_yaml_get(node, "scrape_interval"), "scrape_interval",
+                 "must be 100ms at least");
+    if (p->scrape_timeout == 0)
+        complain(&c, br_yaml_get(node, "scrape_timeout"), "scrape_timeout", "must be more than 0");
+    check_profiles(&c, p);
+    if (p->basic_auth && p->bearer_token.text)
+        complain(&c, br_yaml_get(node, "basic_auth"), "basic_auth", "there is a bearer_token too");
+    if (p->basic_auth && (!p->basic_auth->username || strchr(p->basic_auth->username, ':')))
+        complain(&c, br_yaml_get(node, "basic_auth"), "basic_auth::username",
+                 "is required, and has no colon");
+    if (p->file)
+        check_folder(&c, p->file);
+    if (p->http)
+        br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), path,
+                          errs);
+    return errs->n_errors > before ? BR_EINVAL : 0;
+}

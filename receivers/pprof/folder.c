@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The folder is looked at, not watched: a timer and readdir work on every file system, and a file
+ * is complete when it has not changed between two looks. Reading a local file of bounded size
+ * blocks for less time than a scrape takes to be converted.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "receivers/pprof/pprof.h"
+
+#define FILES_MAX 10000 /* that are known at a time; further ones wait */
+#define BUSY_MAX 4      /* files in the pipeline at a time */
+#define LOG_EVERY_MS 60000
+#define NS_PER_MS 1000000
+
+enum state {
+    WATCHED, /* until it has not changed for an interval */
+    BUSY,    /* in the pipeline */
+    OVER,    /* taken or refused: nothing more happens unless it changes */
+};
+
+struct identity {
+    uint64_t size, inode;
+    uint64_t changed_ns;
+};
+
+struct file {
+    struct pprof_folder *folder;
+    char name[NAME_MAX + 1];
+    enum state state;
+    struct identity is;
+    uint64_t since_ms; /* it has been the same */
+    uint64_t look;     /* number of the last look that saw it */
+    struct br_item *item;
+};
+
+struct pprof_folder {
+    struct br_node *node;
+    const struct pprof_folder_config *config;
+    struct pprof_reader *reader;
+    struct br_arena arena;
+    struct br_addition resource;
+    struct br_map *files; /* of struct file, by name */
+    struct br_timer timer;
+    uint64_t look;
+    unsigned n_busy;
+    bool more; /* files were ready and had to wait */
+    bool stopping;
+    struct br_log_limit log_limit;
+    struct br_meter meter;
+    double *taken, *failed;
+    void (*on_idle)(void *arg);
+    void *on_idle_arg;
+};
+
+static void complain(struct pprof_folder *f, const char *name, const char *why)
+{
+    uint64_t held;
+    if (br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
+        br_warn(&f->node->log, "%s/%s: %s (%llu such messages held back)", f->config->path, name,
+                why, (unsigned long long)held);
+}
+
+static struct identity identify(const struct stat *st)
+{
+    return (struct identity){(uint64_t)st->st_size, st->st_ino,
+                             (uint64_t)st->st_mtim.tv_sec * 1000000000u +
+                                 (uint64_t)st->st_mtim.tv_nsec};
+}
+
+static bool same(const struct identity *a, const struct identity *b)
+{
+    return a->size == b->size && a->inode == b->inode && a->changed_ns == b->changed_ns;
+}
+
+/* "path/name"; false when it is too long. */
+static bool join(char *out, size_t size, const char *folder, const char *name)
+{
+    int n = snprintf(out, size, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < size;
+}
+
+/* --- What becomes of a file ------------------------------------------------------------------- */
+
+/* Deletes or moves it, if it is still what was read. */
+static void put_away(struct file *x)
+{
+    const struct pprof_folder_config *c = x->folder->config;
+    char path[4096], to[4096];
+    struct stat st;
+    if (c->after == PPROF_REMEMBER || !join(path, sizeof path, c->path, x->name) ||
+        lstat(path, &st) != 0)
+        return;
+    struct identity is = identify(&st);
+    if (!same(&is, &x->is))
+        return; /* the next look finds that it has changed */
+    int rc = 0;
+    if (c->after == PPROF_DELETE)
+        rc = unlink(path);
+    else if (join(to, sizeof to, c->move_to, x->name))
+        rc = renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (rc != 0)
+        complain(x->folder, x->name, strerror(errno));
+}
+
+static void end(struct file *x, enum br_verdict verdict)
+{
+    struct pprof_folder *f = x->folder;
+    x->state = verdict == BR_RETRY ? WATCHED : OVER;
+    x->since_ms = br_host_mono_ms(f->node->host);
+    *(verdict == BR_DONE ? f->taken : f->failed) += verdict != BR_RETRY;
+    if (verdict == BR_DONE)
+        put_away(x);
+}
+
+static void look(struct br_timer *t);
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct file *x = arg;
+    struct pprof_folder *f = x->folder;
+    const struct br_outcome *o = &item->outcome;
+    double *const *by = o->verdict == BR_DONE    ? f->meter.accepted
+                        : o->verdict == BR_RETRY ? f->meter.refused
+                                                 : f->meter.failed;
+    *by[BR_PROFILES] += item->received_items;
+    x->item = NULL;
+    f->n_busy--;
+    if (o->verdict == BR_REJECT)
+        complain(f, x->name, o->text);
+    end(x, o->verdict);
+    if (f->stopping && f->n_busy == 0 && f->on_idle)
+        f->on_idle(f->on_idle_arg);
+    else if (!f->stopping && f->n_busy == 0 && f->more)
+        (void)br_host_timer(f->node->host, &f->timer, 0, look);
+}
+
+/* --- Taking a file ---------------------------------------------------------------------------- */
+
+static int read_bytes(struct file *x, int fd, struct br_buf **ret, struct br_err *err)
+{
+    struct pprof_folder *f = x->folder;
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return br_err_set(err, BR_EIO, "cannot be read");
+    x->is = identify(&st);
+    if (x->is.size > f->reader->max)
+        return br_err_set(err, BR_ETOOBIG, "larger than max_profile_size");
+    struct br_buf *buf = br_buf_new(f->reader->host->pool, (size_t)x->is.size);
+    if (!buf)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    while (buf->len < x->is.size) {
+        ssize_t n = read(fd, buf->data + buf->len, (size_t)x->is.size - buf->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            br_buf_unref(buf);
+            return br_err_set(err, BR_EIO, "%s", n < 0 ? strerror(errno) : "became shorter");
+        }
+        buf->len += (uint32_t)n;
+    }
+    *ret = buf;
+    return 0;
+}
+
+static int open_file(struct file *x, struct br_buf **ret, struct br_err *err)
+{
+    char path[4096];
+    int fd = -1;
+    if (join(path, sizeof path, x->folder->config->path, x->name))
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return br_err_set(err, BR_EIO, "cannot be opened: %s", strerror(errno));
+    int rc = read_bytes(x, fd, ret, err);
+    (void)close(fd);
+    return rc;
+}
+
+static int read_item(struct file *x, struct br_item **ret, struct br_err *err)
+{
+    struct pprof_folder *f = x->folder;
+    struct br_buf *buf = NULL, *plain = NULL;
+    enum br_profile_format format = BR_FORMAT_PPROF;
+    struct br_profile_source s = {.resource = &f->resource, .sample_rate = f->config->sample_rate};
+    int rc = open_file(x, &buf, err);
+    s.start_ns = s.end_ns = x->is.changed_ns;
+    if (rc == 0)
+        rc = pprof_unpack(f->reader, buf->data, buf->len, &plain, &s.data, &s.len, err);
+    if (rc == 0)
+        rc = pprof_guess(s.data, s.len, &format, err);
+    if (rc == 0)
+        rc = pprof_read(f->reader, format, &s, ret, err);
+    br_buf_unref(plain);
+    br_buf_unref(buf);
+    return rc;
+}
+
+static void take(struct file *x)
+{
+    struct pprof_folder *f = x->folder;
+    struct br_err err = {0};
+    int rc = read_item(x, &x->item, &err);
+    if (rc == BR_ENOMEM) {
+        end(x, BR_RETRY);
+    } else if (rc != 0) {
+        *f->meter.failed[BR_PROFILES] += 1;
+        complain(f, x->name, err.text);
+        end(x, BR_REJECT);
+    } else if (!x->item) {
+        end(x, BR_DONE);
+    } else {
+        x->state = BUSY;
+        f->n_busy++;
+        br_item_received(x->item);
+        x->item->done = on_done;
+        x->item->done_arg = x;
+        br_node_forward(f->node, x->item);
+    }
+}
+
+/* --- Looking ---------------------------------------------------------------------------------- */
+
+static struct file *find(struct pprof_folder *f, const char *name)
+{
+    size_t len = strlen(name);
+    struct file *x = br_map_get(f->files, name, len);
+    if (x || len > NAME_MAX || br_map_count(f->files) >= FILES_MAX)
+        return x;
+    x = br_calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->folder = f;
+    memcpy(x->name, name, len);
+    if (br_map_put(f->files, name, len, x, NULL) == 0)
+        return x;
+    br_free(x);
+    return NULL;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Names that programs give to what they have not finished, or want nobody to see. */
+static bool is_hidden(const char *name)
+{
+    return name[0] == '.' || ends_with(name, ".tmp") || ends_with(name, ".part");
+}
+
+static void look_at(struct pprof_folder *f, int dir, const char *name)
+{
+    uint64_t now = br_host_mono_ms(f->node->host);
+    struct stat st;
+    if (is_hidden(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(st.st_mode))
+        return;
+    struct file *x = find(f, name);
+    if (!x)
+        return;
+    struct identity is = identify(&st);
+    bool seen = x->look != 0;
+    x->look = f->look;
+    if (x->state == BUSY)
+        return;
+    if (!seen || !same(&is, &x->is)) {
+        x->is = is;
+        x->state = WATCHED;
+        x->since_ms = now;
+        return;
+    }
+    if (x->state != WATCHED || is.size == 0 ||
+        now - x->since_ms < f->config->poll_interval / NS_PER_MS)
+        return;
+    if (f->n_busy < BUSY_MAX && !br_host_over_limit(f->node->host))
+        take(x);
+    else
+        f->more = true;
+}
+
+static void forget_gone(struct pprof_folder *f)
+{
+    for (size_t i = br_map_count(f->files); i-- > 0;) {
+        const void *key;
+        size_t len;
+        struct file *x = br_map_at(f->files, i, &key, &len);
+        if (x->look == f->look || x->state == BUSY)
+            continue;
+        (void)br_map_remove(f->files, key, len);
+        br_free(x);
+    }
+}
+
+static void look(struct br_timer *t)
+{
+    struct pprof_folder *f = br_container_of(t, struct pprof_folder, timer);
+    (void)br_host_timer(f->node->host, &f->timer, f->config->poll_interval / NS_PER_MS, look);
+    DIR *dir = opendir(f->config->path);
+    if (!dir) {
+        complain(f, "", strerror(errno));
+        return;
+    }
+    f->look++;
+    f->more = false;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        look_at(f, dirfd(dir), e->d_name);
+    (void)closedir(dir);
+    forget_gone(f);
+}
+
+/* --- The whole -------------------------------------------------------------------------------- */
+
+int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
+                     struct br_err *err)
+{
+    const struct pprof_config *c = node->config;
+    struct pprof_folder *f = br_calloc(1, sizeof *f);
+    if (!f)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    f->node = node;
+    f->config = c->file;
+    f->reader = reader;
+    br_meter_init(&f->meter, node, "file", BR_SIGNAL_BIT(BR_PROFILES));
+    f->taken = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "ok");
+    f->failed = br_node_metric(node, BR_COUNTER, "braid_receiver_pprof_files", "result", "failed");
+    f->files = br_map_new(FILES_MAX);
+    int rc = f->files ? pprof_resource(c->file->labels, NULL, 0, &f->arena, &f->resource, err)
+                      : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (rc == 0)
+        *ret = f;
+    else
+        pprof_folder_free(f);
+    return rc;
+}
+
+int pprof_folder_start(struct pprof_folder *f, struct br_err *err)
+{
+    if (!br_host_timer_park(f->node->host, &f->timer, look))
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    (void)br_host_timer(f->node->host, &f->timer, 0, look);
+    return 0;
+}
+
+void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void *arg)
+{
+    f->stopping = true;
+    br_host_timer_stop(f->node->host, &f->timer);
+    f->on_idle = on_idle;
+    f->on_idle_arg = arg;
+    if (f->n_busy == 0)
+        on_idle(arg);
+}
+
+static void free_file(void *arg)
+{
+    struct file *x = arg;
+    if (x->item)
+        x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+    br_free(x);
+}
+
+void pprof_folder_free(struct pprof_folder *f)
+{
+    if (!f)
+        return;
+    br_host_timer_stop(f->node->host, &f->timer);
+    br_map_free(f->files, free_file);
+    br_arena_release(&f->arena);
+    br_free(f);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "receivers/pprof/pprof.h"
+
+#include "base/mem.h"
+
+struct pprof {
+    struct br_codec *codec;
+    struct pprof_reader reader;  /* of scrapes and files */
+    struct pprof_reader uploads; /* with a maximum of their own */
+    struct pprof_scraper *scraper;
+    struct pprof_folder *folder;
+    struct pprof_upload upload;
+    struct br_node *node;
+    unsigned n_stopping;
+};
+
+static int create_upload(struct pprof *p, const struct br_http_config *http, struct br_err *err)
+{
+    int rc = br_ingest_init(&p->upload.ingest, p->node, err);
+    if (rc)
+        return rc;
+    pprof_reader_init(&p->uploads, p->node->host, p->codec, br_http_max_body(http));
+    pprof_upload_init(&p->upload, &p->uploads, http);
+    return 0;
+}
+
+static int pprof_create(struct br_node *node, struct br_err *err)
+{
+    struct pprof *p = node->state;
+    const struct pprof_config *c = node->config;
+    p->node = node;
+    p->codec = br_codec_new();
+    if (!p->codec)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    pprof_reader_init(&p->reader, node->host, p->codec, (size_t)c->max_profile_size);
+    int rc = c->targets.n ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
+    if (rc == 0 && c->file && node->host->worker == 0)
+        rc = pprof_folder_new(node, &p->reader, &p->folder, err);
+    return rc == 0 && c->http ? create_upload(p, c->http, err) : rc;
+}
+
+static int pprof_start(struct br_node *node, struct br_err *err)
+{
+    struct pprof *p = node->state;
+    int rc = p->scraper ? pprof_scraper_start(p->scraper, err) : 0;
+    if (rc == 0 && p->folder)
+        rc = pprof_folder_start(p->folder, err);
+    if (rc == 0 && p->upload.ingest.node) {
+        struct br_server_config config = br_http_server(p->upload.door.http);
+        rc = br_door_open(&p->upload.ingest, &p->upload.door, "http", &config, err);
+    }
+    return rc;
+}
+
+static void on_stopped(void *arg)
+{
+    struct pprof *p = arg;
+    if (--p->n_stopping > 0)
+        return;
+    /* The door says itself that the node is drained. */
+    if (p->upload.ingest.node)
+        br_ingest_drain(&p->upload.ingest);
+    else
+        br_node_drained(p->node);
+}
+
+static void pprof_drain(struct br_node *node)
+{
+    struct pprof *p = node->state;
+    p->n_stopping = 1u + (p->scraper != NULL) + (p->folder != NULL);
+    if (p->scraper)
+        pprof_scraper_stop(p->scraper, on_stopped, p);
+    if (p->folder)
+        pprof_folder_stop(p->folder, on_stopped, p);
+    on_stopped(p);
+}
+
+static void pprof_destroy(struct br_node *node)
+{
+    struct pprof *p = node->state;
+    br_ingest_release(&p->upload.ingest);
+    pprof_scraper_free(p->scraper);
+    pprof_folder_free(p->folder);
+    pprof_reader_release(&p->reader);
+    pprof_reader_release(&p->uploads);
+    br_codec_free(p->codec);
+}
+
+extern const struct br_component br_pprof_receiver;
+const struct br_component br_pprof_receiver = {
+    .name = "pprof",
+    .kind = BR_RECEIVER,
+    .signals = BR_SIGNAL_BIT(BR_PROFILES),
+    .stability = "alpha",
+    .help = "profiles scraped from programs that serve pprof, from a folder, and uploaded",
+    .options = pprof_options,
+    .config_size = sizeof(struct pprof_config),
+    .state_size = sizeof(struct pprof),
+    .check = pprof_check,
+    .create = pprof_create,
+    .start = pprof_start,
+    .drain = pprof_drain,
+    .destroy = pprof_destroy,
+};

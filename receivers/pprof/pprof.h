@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the pprof receiver share. Profiles come in three ways, each with a file of its
+ * own: scraped from targets (targets.c, rules.c, scrape.c), found in a folder (folder.c), uploaded
+ * (upload.c). reader.c makes items of their bytes. Each part has new/start/free of its own, so that
+ * none knows another.
+ */
+#pragma once
+
+#include "ingest/intake.h"
+#include "otlp/build.h"
+#include "pipeline/keep.h"
+#include "profile/name.h"
+#include "profile/profile.h"
+
+/* --- Config ----------------------------------------------------------------------------------- */
+
+struct pprof_target_config {
+    const char *endpoint;
+    const struct br_yaml *labels;
+    bool on_demand;
+};
+
+struct pprof_profile_config {
+    bool enabled;
+    const char *path;
+    int64_t seconds;
+};
+
+enum pprof_kind {
+    PPROF_CPU,
+    PPROF_HEAP,
+    PPROF_ALLOCS,
+    PPROF_GOROUTINE,
+    PPROF_BLOCK,
+    PPROF_MUTEX,
+    PPROF_GODELTAPROF_MEMORY,
+    PPROF_GODELTAPROF_BLOCK,
+    PPROF_GODELTAPROF_MUTEX,
+    PPROF_KINDS,
+};
+
+/* In the order of enum pprof_kind. */
+struct pprof_profiles_config {
+    struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
+        godeltaprof_block, godeltaprof_mutex;
+};
+
+struct pprof_basic_auth {
+    const char *username;
+    struct br_secret password;
+};
+
+enum pprof_after { PPROF_DELETE, PPROF_MOVE, PPROF_REMEMBER };
+
+struct pprof_folder_config {
+    const char *path;
+    uint64_t poll_interval;
+    int after; /* enum pprof_after */
+    const char *move_to;
+    const struct br_yaml *labels;
+    double sample_rate;
+};
+
+struct pprof_config {
+    struct br_structs targets; /* of pprof_target_config */
+    struct pprof_profiles_config profiles;
+    uint64_t scrape_interval, scrape_timeout;
+    bool delta;
+    struct pprof_basic_auth *basic_auth;
+    struct br_secret bearer_token;
+    struct br_headers headers;
+    struct br_tls_config tls;
+    int64_t max_profile_size;
+    struct pprof_folder_config *file;
+    struct br_http_config *http;
+};
+
+extern const struct br_option pprof_options[];
+int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                struct br_errs *errs);
+
+const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
+                                                        enum pprof_kind kind);
+
+/* Labels of the config (a map of scalars) and `more`, which they go before, as a Resource. Returns
+ * 0 or a code with its sentence. */
+int pprof_resource(const struct br_yaml *labels, const struct br_label *more, size_t n_more,
+                   struct br_arena *arena, struct br_addition *ret, struct br_err *err);
+
+/* --- Bytes to items (reader.c) ---------------------------------------------------------------- */
+
+struct pprof_reader {
+    struct br_host *host;
+    struct br_codec *codec; /* borrowed */
+    struct br_build *build;
+    size_t max; /* of a profile, unpacked */
+};
+
+void pprof_reader_init(struct pprof_reader *r, struct br_host *host, struct br_codec *codec,
+                       size_t max);
+void pprof_reader_release(struct pprof_reader *r);
+
+/* Takes gzip off, told by its magic: `*ret` and `*ret_len` point into `data`, or into `*ret_buf`,
+ * which the caller then owns (else it is NULL). Returns 0 or a code of br_decompress. */
+int pprof_unpack(struct pprof_reader *r, const uint8_t *data, size_t len, struct br_buf **ret_buf,
+                 const uint8_t **ret, size_t *ret_len, struct br_err *err);
+
+/* The format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a sentence.
+ */
+int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
+
+/* An item, not yet in the ledger, out of plain bytes; NULL for a profile without samples. Returns 0
+ * or a code with its sentence. */
+int pprof_read(struct pprof_reader *r, enum br_profile_format format,
+               const struct br_profile_source *s, struct br_item **ret, struct br_err *err);
+
+/* --- The parts -------------------------------------------------------------------------------- */
+
+/* Scraping: this worker's targets (number modulo workers). Returns 0, BR_ENOMEM, or BR_EINVAL with
+ * a sentence. */
+struct pprof_scraper;
+int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct pprof_scraper **ret,
+                      struct br_err *err);
+int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err);
+
+/* Ends what is under way; what was scraped stays with the keeper until it is idle, and then
+ * `on_idle` is called, at once or later. */
+void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), void *arg);
+void pprof_scraper_free(struct pprof_scraper *s); /* accepts NULL */
+
+/* The folder, on the first worker. */
+struct pprof_folder;
+int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
+                     struct br_err *err);
+int pprof_folder_start(struct pprof_folder *f, struct br_err *err);
+void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void *arg);
+void pprof_folder_free(struct pprof_folder *f); /* accepts NULL */
+
+/* Uploads: answers the request, or makes an intake of it. */
+struct pprof_upload {
+    struct br_ingest ingest;
+    struct br_door door;
+    struct br_meter meter;
+    struct pprof_reader *reader;
+};
+void pprof_upload_init(struct pprof_upload *u, struct pprof_reader *reader,
+                       const struct br_http_config *http);

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One job: when it scrapes, and what becomes of the answer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "receivers/pprof/scrape.h"
+
+#define HELD_MAX (64u << 20) /* bytes with the keeper above which nothing is scraped */
+#define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
+#define ANSWER_SHOWN 120
+#define NS_PER_MS 1000000
+
+/* As Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
+static const struct {
+    const char *name;
+    bool since_start; /* values count since the program began */
+} kinds[PPROF_KINDS] = {
+    [PPROF_CPU] = {"process_cpu", false},
+    [PPROF_HEAP] = {"memory", true},
+    [PPROF_ALLOCS] = {"memory", true},
+    [PPROF_GOROUTINE] = {"goroutine", false},
+    [PPROF_BLOCK] = {"block", true},
+    [PPROF_MUTEX] = {"mutex", true},
+    [PPROF_GODELTAPROF_MEMORY] = {"memory", false},
+    [PPROF_GODELTAPROF_BLOCK] = {"block", false},
+    [PPROF_GODELTAPROF_MUTEX] = {"mutex", false},
+};
+
+/* --- The request ------------------------------------------------------------------------------ */
+
+static bool takes_seconds(const struct pprof_config *c, enum pprof_kind kind)
+{
+    return kind == PPROF_CPU || pprof_profile_config(c, kind)->seconds > 0;
+}
+
+uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind)
+{
+    return takes_seconds(c, kind) ? 2000 : 100;
+}
+
+/* As the config says, but less than the interval. */
+static uint64_t seconds_of(const struct pprof_job *j, uint64_t interval_ms)
+{
+    const struct pprof_config *c = j->target->scraper->config;
+    uint64_t most = interval_ms / 1000 - (interval_ms >= 1000);
+    uint64_t asked = (uint64_t)pprof_profile_config(c, j->kind)->seconds;
+    if (!takes_seconds(c, j->kind))
+        return 0;
+    return asked && asked < most ? asked : most;
+}
+
+static void write_path(struct pprof_job *j)
+{
+    const struct pprof_target *t = j->target;
+    const struct pprof_config *c = t->scraper->config;
+    const char *path = pprof_profile_config(c, j->kind)->path;
+    uint64_t seconds = seconds_of(j, j->interval_ms);
+    struct br_str text = {.data = j->path, .cap = j->path_size, .fixed = true};
+    br_str_printf(&text, "%s%s", t->prefix, path);
+    if (seconds > 0)
+        br_str_printf(&text, "%cseconds=%llu", strchr(path, '?') ? '&' : '?',
+                      (unsigned long long)seconds);
+    j->timeout_ms = c->scrape_timeout / NS_PER_MS + seconds * 1000;
+}
+
+/* --- What came of it -------------------------------------------------------------------------- */
+
+static void note(struct pprof_job *j, enum pprof_result result)
+{
+    j->last = result;
+    *j->target->scraper->results[result] += 1;
+}
+
+/* A program that is down is news once, and once more when it is back. */
+static void fail(struct pprof_job *j, const char *why)
+{
+    struct br_node *node = j->target->scraper->node;
+    note(j, PPROF_FAILED);
+    if (!j->failing)
+        br_warn(&node->log, "%s%s: %s", j->target->origin, j->path, why);
+    j->failing = true;
+}
+
+static void succeed(struct pprof_job *j, enum pprof_result result)
+{
+    struct br_node *node = j->target->scraper->node;
+    note(j, result);
+    if (j->failing)
+        br_info(&node->log, "%s%s: answers again", j->target->origin, j->path);
+    j->failing = false;
+}
+
+static size_t scratch_max(const struct pprof_reader *r)
+{
+    return r->max > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX : r->max * COMPARED_GROWTH;
+}
+
+static int read_profile(struct pprof_job *j, const uint8_t *data, size_t len, struct br_item **ret,
+                        struct br_err *err)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    const struct pprof_profile_config *p = pprof_profile_config(s->config, j->kind);
+    struct br_arena arena;
+    int rc = 0;
+    br_arena_init(&arena, scratch_max(s->reader));
+    if (j->delta)
+        rc = pprof_delta_take(j->delta, data, len, &arena, &data, &len, err);
+    struct br_profile_source source = {.data = data,
+                                       .len = len,
+                                       .resource = &j->target->resource,
+                                       .pyroscope_name = kinds[j->kind].name,
+                                       .start_ns = br_host_unix_ns(s->node->host)};
+    source.end_ns = source.start_ns;
+    source.cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta;
+    if (rc == 0 && len > 0)
+        rc = pprof_read(s->reader, BR_FORMAT_PPROF, &source, ret, err);
+    br_arena_release(&arena);
+    return rc;
+}
+
+static void take(struct pprof_job *j, const struct br_buf *body)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    struct br_buf *plain;
+    const uint8_t *data;
+    size_t len;
+    struct br_item *item = NULL;
+    struct br_err err = {0};
+    int rc = pprof_unpack(s->reader, body ? body->data : NULL, body ? body->len : 0, &plain, &data,
+                          &len, &err);
+    if (rc == 0)
+        rc = read_profile(j, data, len, &item, &err);
+    br_buf_unref(plain);
+    if (rc != 0) {
+        *s->meter.failed[BR_PROFILES] += 1;
+        fail(j, err.text);
+        return;
+    }
+    succeed(j, item ? PPROF_OK : PPROF_EMPTY);
+    if (!item)
+        return;
+    *s->meter.accepted[BR_PROFILES] += item->n_items;
+    br_item_received(item);
+    br_keeper_send(s->keeper, item);
+}
+
+/* Go's "Could not enable CPU profiling: cpu profiling already in use": somebody else looks. */
+static bool is_in_use(const struct br_exchange *x)
+{
+    static const char text[] = "already in use";
+    return x->http_status == 500 && x->response &&
+           memmem(x->response->data, x->response->len, text, sizeof text - 1) != NULL;
+}
+
+static void fail_status(struct pprof_job *j, const struct br_exchange *x)
+{
+    const struct br_buf *body = x->response;
+    char why[ANSWER_SHOWN + 32];
+    size_t shown = body && body->len < ANSWER_SHOWN ? body->len : ANSWER_SHOWN;
+    (void)snprintf(why, sizeof why, "HTTP %u%s%.*s", x->http_status, body && shown ? ": " : "",
+                   body ? (int)shown : 0, body ? (const char *)body->data : "");
+    why[strcspn(why, "\r\n")] = '\0';
+    fail(j, why);
+}
+
+static void on_timeout(struct br_timer *t);
+
+static void end(struct pprof_job *j)
+{
+    j->busy = false;
+    (void)br_host_timer_park(j->target->scraper->node->host, &j->timeout, on_timeout);
+}
+
+static void on_done(struct br_exchange *x)
+{
+    struct pprof_job *j = x->user;
+    end(j);
+    if (j->target->scraper->stopping)
+        return;
+    if (x->error)
+        fail(j, x->error_text);
+    else if (is_in_use(x))
+        note(j, PPROF_IN_USE);
+    else if (x->http_status != 200)
+        fail_status(j, x);
+    else
+        take(j, x->response);
+}
+
+static void on_timeout(struct br_timer *t)
+{
+    struct pprof_job *j = br_container_of(t, struct pprof_job, timeout);
+    char why[64];
+    end(j);
+    br_client_cancel(j->target->client, &j->exchange);
+    (void)snprintf(why, sizeof why, "no answer in %llu ms", (unsigned long long)j->timeout_ms);
+    fail(j, why);
+}
+
+/* --- Beats ------------------------------------------------------------------------------------ */
+
+/* Begins a scrape now, unless there is a reason not to. */
+static void scrape(struct pprof_job *j)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    struct br_host *host = s->node->host;
+    if (j->busy) {
+        note(j, PPROF_BUSY);
+        return;
+    }
+    if (br_host_over_limit(host) || br_keeper_bytes(s->keeper) > HELD_MAX) {
+        note(j, PPROF_HELD);
+        return;
+    }
+    write_path(j);
+    j->busy = true;
+    j->exchange = (struct br_exchange){.method = "GET",
+                                       .path = j->path,
+                                       .user_agent = "Braid/" BR_VERSION,
+                                       .headers = s->headers,
+                                       .n_headers = s->n_headers,
+                                       .max_response = (size_t)s->config->max_profile_size,
+                                       .on_done = on_done,
+                                       .user = j};
+    (void)br_host_timer(host, &j->timeout, j->timeout_ms, on_timeout);
+    br_client_send(j->target->client, &j->exchange);
+}
+
+static void on_beat(struct br_timer *t)
+{
+    struct pprof_job *j = br_container_of(t, struct pprof_job, beat);
+    struct br_host *host = j->target->scraper->node->host;
+    uint64_t now = br_host_mono_ms(host);
+    j->due_ms += j->interval_ms;
+    if (j->due_ms <= now)
+        j->due_ms = now + j->interval_ms;
+    (void)br_host_timer(host, &j->beat, j->due_ms - now, on_beat);
+    scrape(j);
+}
+
+void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms)
+{
+    struct br_host *host = j->target->scraper->node->host;
+    uint64_t now = br_host_mono_ms(host);
+    bool rested = j->interval_ms == 0;
+    j->interval_ms = interval_ms;
+    if (interval_ms == 0) {
+        (void)br_host_timer_park(host, &j->beat, on_beat);
+        pprof_delta_clear(j->delta);
+        return;
+    }
+    if (rested || now + delay_ms < j->due_ms)
+        j->due_ms = now + delay_ms;
+    (void)br_host_timer(host, &j->beat, j->due_ms > now ? j->due_ms - now : 0, on_beat);
+}
+
+void pprof_job_stop(struct pprof_job *j)
+{
+    struct br_host *host = j->target->scraper->node->host;
+    if (j->busy)
+        br_client_cancel(j->target->client, &j->exchange);
+    j->busy = false;
+    j->interval_ms = 0;
+    br_host_timer_stop(host, &j->beat);
+    br_host_timer_stop(host, &j->timeout);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST /v1/profiles/upload. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "receivers/pprof/pprof.h"
+#include "wire/multipart.h"
+
+#define PATH "/v1/profiles/upload"
+#define RATE_MAX 1000000.0
+
+/* What a query says. */
+struct ask {
+    const char *name, *labels;
+    size_t name_len, labels_len;
+    bool has_format;
+    enum br_profile_format format;
+    uint64_t start_ns, end_ns;
+    double sample_rate;
+};
+
+struct reading {
+    struct pprof_upload *u;
+    struct br_request *request;
+    struct br_arena arena;
+    struct br_err err;
+};
+
+/* --- The query -------------------------------------------------------------------------------- */
+
+/* "" where there is none. */
+static int parameter(struct reading *r, const char *name, const char **ret, size_t *ret_len)
+{
+    *ret = "";
+    *ret_len = 0;
+    int rc = br_query_get(r->request->query, name, &r->arena, ret, ret_len);
+    return rc == BR_ENOTFOUND ? 0 : rc;
+}
+
+static int read_format(struct reading *r, struct ask *ret)
+{
+    static const char *const names[] = {
+        [BR_FORMAT_PPROF] = "pprof",
+        [BR_FORMAT_JFR] = "jfr",
+        [BR_FORMAT_FOLDED] = "folded",
+        [BR_FORMAT_LINES] = "lines",
+        [BR_FORMAT_TRIE] = "trie",
+        [BR_FORMAT_TREE] = "tree",
+        [BR_FORMAT_SPEEDSCOPE] = "speedscope",
+    };
+    const char *text;
+    size_t len;
+    int rc = parameter(r, "format", &text, &len);
+    if (rc || len == 0)
+        return rc;
+    for (size_t i = 0; i < BR_COUNT(names); i++) {
+        if (strcmp(text, names[i]) != 0)
+            continue;
+        ret->format = (enum br_profile_format)i;
+        ret->has_format = true;
+        return 0;
+    }
+    return br_err_set(&r->err, BR_EINVAL,
+                      "format must be pprof, jfr, folded, lines, trie, tree or speedscope");
+}
+
+static int read_time(struct reading *r, const char *name, uint64_t now_ns, uint64_t *ret)
+{
+    const char *text;
+    size_t len;
+    int rc = parameter(r, name, &text, &len);
+    if (rc == 0)
+        *ret = len ? br_app_time(text, len, now_ns) : now_ns;
+    return rc;
+}
+
+static int read_rate(struct reading *r, double *ret)
+{
+    const char *text;
+    size_t len;
+    char *end;
+    int rc = parameter(r, "sampleRate", &text, &len);
+    if (rc || len == 0)
+        return rc;
+    double rate = strtod(text, &end);
+    if (end != text + len || !isfinite(rate) || rate <= 0 || rate > RATE_MAX)
+        return br_err_set(&r->err, BR_EINVAL, "sampleRate must be a number of Hz, up to 1000000");
+    *ret = rate;
+    return 0;
+}
+
+static int read_query(struct reading *r, struct ask *ret)
+{
+    uint64_t now_ns = br_host_unix_ns(r->u->reader->host);
+    int rc = parameter(r, "name", &ret->name, &ret->name_len);
+    if (rc == 0)
+        rc = parameter(r, "labels", &ret->labels, &ret->labels_len);
+    if (rc == 0)
+        rc = read_format(r, ret);
+    if (rc == 0)
+        rc = read_time(r, "from", now_ns, &ret->start_ns);
+    if (rc == 0)
+        rc = read_time(r, "until", now_ns, &ret->end_ns);
+    if (rc == 0)
+        rc = read_rate(r, &ret->sample_rate);
+    if (ret->end_ns < ret->start_ns)
+        ret->end_ns = ret->start_ns;
+    return rc;
+}
+
+/* --- The source ------------------------------------------------------------------------------- */
+
+/* `name` is an application's name with labels, `labels` further ones in the same grammar: put
+ * together they are one. Without a name there is none to put before the labels. */
+static int read_name(struct reading *r, const struct ask *ask, struct br_app_name *ret)
+{
+    static const char nobody[] = "none";
+    const char *name = ask->name_len ? ask->name : nobody;
+    size_t len = ask->name_len ? ask->name_len : sizeof nobody - 1;
+    while (len > 0 && (name[len - 1] == ' ' || name[len - 1] == '}'))
+        len--;
+    const char *text =
+        br_arena_printf(&r->arena, "%.*s%s%.*s}", (int)len, name,
+                        memchr(name, '{', len) ? "," : "{", (int)ask->labels_len, ask->labels);
+    if (!text)
+        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+    int rc = br_app_name_parse(text, strlen(text), &r->arena, ret, &r->err);
+    if (rc)
+        br_err_prefix(&r->err, "name or labels: ");
+    else if (!ask->name_len)
+        ret->app_len = 0;
+    return rc;
+}
+
+/* The suffix of a name, where it has one that says a type, goes for text. */
+static void read_suffix(const struct ask *ask, const struct br_app_name *name,
+                        struct br_profile_source *s, size_t *ret_app_len)
+{
+    struct br_app_type type;
+    if (ask->format == BR_FORMAT_PPROF || ask->format == BR_FORMAT_JFR ||
+        br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
+        return;
+    s->pyroscope_name = type.name;
+    s->type = type.type;
+    s->units = type.units;
+    *ret_app_len = type.app_len;
+}
+
+static int make_source(struct reading *r, const struct ask *ask, struct br_profile_source *s,
+                       struct br_addition *resource)
+{
+    struct br_app_name name;
+    struct br_label *labels;
+    size_t n;
+    int rc = read_name(r, ask, &name);
+    if (rc)
+        return rc;
+    size_t app_len = name.app_len;
+    *s = (struct br_profile_source){.resource = resource,
+                                    .start_ns = ask->start_ns,
+                                    .end_ns = ask->end_ns,
+                                    .sample_rate = ask->sample_rate};
+    read_suffix(ask, &name, s, &app_len);
+    if (app_len > 0) {
+        rc = br_app_labels(&name, app_len, true, &r->arena, &labels, &n);
+    } else {
+        labels = name.labels;
+        n = name.n_labels;
+    }
+    if (rc == 0)
+        rc = br_labels_resource(&r->arena, labels, n, resource);
+    return rc ? br_err_set(&r->err, rc, "too many labels, or no memory for them") : 0;
+}
+
+/* --- The body --------------------------------------------------------------------------------- */
+
+static int read_body(struct reading *r, struct br_intake *x, struct br_buf **body,
+                     struct br_item **ret)
+{
+    struct ask ask = {0};
+    struct br_profile_source source = {0};
+    struct br_addition resource = {0};
+    struct br_buf *plain = NULL;
+    const uint8_t *data = NULL;
+    size_t len = 0;
+    int rc = read_query(r, &ask);
+    if (rc == 0)
+        rc = br_intake_unpack(x, body, &r->err);
+    if (rc == 0)
+        rc = pprof_unpack(r->u->reader, (*body)->data, (*body)->len, &plain, &data, &len, &r->err);
+    if (rc == 0 && !ask.has_format)
+        rc = pprof_guess(data, len, &ask.format, &r->err);
+    if (rc == 0)
+        rc = make_source(r, &ask, &source, &resource);
+    source.data = data;
+    source.len = len;
+    if (rc == 0)
+        rc = pprof_read(r->u->reader, ask.format, &source, ret, &r->err);
+    br_buf_unref(plain);
+    return rc;
+}
+
+static void take(struct br_intake *x, struct br_buf *body)
+{
+    struct reading r = {.u = x->arg, .request = x->request};
+    struct br_buf *own = br_buf_ref(body);
+    struct br_item *item = NULL;
+    int rc = read_body(&r, x, &own, &item);
+    if (rc == 0 && !item) /* a profile without samples is taken, too */
+        rc = (item = br_item_new(r.u->reader->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    if (rc == 0)
+        br_intake_send(x, item);
+    else
+        br_intake_fail(x, rc == BR_EFULL ? BR_ETOOBIG : rc, &r.err);
+    br_buf_unref(own);
+    br_arena_release(&r.arena);
+}
+
+/* --- The answer ------------------------------------------------------------------------------- */
+
+static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+{
+    unsigned status = br_outcome_http(o);
+    char text[300];
+    int len = snprintf(text, sizeof text, "%s\n", o->text);
+    struct br_http_answer a = {.status = status, .delay_ms = br_retry_delay_ms(o)};
+    if (o->verdict != BR_DONE && len > 1) {
+        a.type = "text/plain; charset=utf-8";
+        a.data = text;
+        a.len = (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
+    }
+    br_http_reply(x->door->http, r, &a);
+}
+
+static const struct br_intake_kind kind = {take, answer};
+
+static void begin(struct br_service *self, struct br_request *request)
+{
+    struct br_door *d = br_container_of(self, struct br_door, service);
+    struct pprof_upload *u = br_container_of(d, struct pprof_upload, door);
+    struct br_intake how = {.kind = &kind,
+                            .arg = u,
+                            .door = d,
+                            .meter = &u->meter,
+                            .signal = BR_PROFILES,
+                            .format = BR_INTAKE_OTHER};
+    if (strcmp(request->path, PATH) != 0)
+        br_http_reply(d->http, request, &(struct br_http_answer){.status = 404});
+    else if (br_http_preflight(d->http, request))
+        return;
+    else if (strcmp(request->method, "POST") != 0)
+        br_http_reply(d->http, request, &(struct br_http_answer){.status = 405});
+    else if (!br_http_encoding(d->http, request, &how.encoding))
+        br_http_reply(d->http, request, &(struct br_http_answer){.status = 415});
+    else
+        (void)br_intake_new(&how, request);
+}
+
+void pprof_upload_init(struct pprof_upload *u, struct pprof_reader *reader,
+                       const struct br_http_config *http)
+{
+    u->reader = reader;
+    u->door.service.begin = begin;
+    u->door.http = http;
+    u->door.max_body = br_http_max_body(http);
+    br_meter_init(&u->meter, u->ingest.node, "http", BR_SIGNAL_BIT(BR_PROFILES));
+}
