@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast a pprof becomes OTLP, and OTLP a pprof: reads a file (plain, not gzip) over and over, then
- * writes what was read over and over, and prints samples of the pprof per CPU second, one row a line:
- * name, a tab, the figure.
+ * How fast a pprof becomes OTLP, and OTLP a pprof: reads a file (plain, not gzip) over and over,
+ * then writes what was read over and over, and prints samples of the pprof per CPU second, one row
+ * a line: name, a tab, the figure.
  *
  *     pprof FILE [SECONDS]
  */

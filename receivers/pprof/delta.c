@@ -25,6 +25,7 @@ struct sums {
 struct pprof_delta {
     uint8_t secret[16];
     struct sums before; /* without slots: there was none yet */
+    uint64_t types;     /* what they are of */
     int64_t time_ns;
 };
 
@@ -39,6 +40,8 @@ struct reading {
     struct br_err *err;
     Profile *profile;
     bool cumulative[TYPES_MAX]; /* by type */
+    bool tells[TYPES_MAX];      /* which types tell a new program */
+    uint64_t types;
     struct known *functions, *locations;
     uint64_t *keys; /* of samples */
     struct sums now;
@@ -89,11 +92,14 @@ static const int64_t *find_sums(const struct sums *s, uint64_t key)
 
 /* --- What a stack says ------------------------------------------------------------------------ */
 
+static const char *text_of(const Profile *p, int64_t i)
+{
+    return i >= 0 && (uint64_t)i < p->n_string_table ? p->string_table[i] : "";
+}
+
 static uint64_t hash_text(const struct reading *r, int64_t i)
 {
-    const char *text = "";
-    if (i > 0 && (uint64_t)i < r->profile->n_string_table)
-        text = r->profile->string_table[i];
+    const char *text = text_of(r->profile, i);
     return br_siphash(r->d->secret, text, strlen(text));
 }
 
@@ -158,6 +164,25 @@ static uint64_t hash_sample(const struct reading *r, const Sample *s)
 
 /* --- The difference --------------------------------------------------------------------------- */
 
+/* Counts tell a new program; of a profile without counts, every type does. */
+static void read_types(struct reading *r)
+{
+    const Profile *p = r->profile;
+    bool counts = false;
+    for (size_t i = 0; i < p->n_sample_type; i++) {
+        const char *type = text_of(p, p->sample_type[i]->type);
+        const char *unit = text_of(p, p->sample_type[i]->unit);
+        const uint64_t v[] = {r->types, br_siphash(r->d->secret, type, strlen(type)),
+                              br_siphash(r->d->secret, unit, strlen(unit))};
+        r->types = br_siphash(r->d->secret, v, sizeof v);
+        r->cumulative[i] = strncmp(type, "inuse_", strlen("inuse_")) != 0;
+        r->tells[i] = r->cumulative[i] && strcmp(unit, "count") == 0;
+        counts = counts || r->tells[i];
+    }
+    if (!counts)
+        memcpy(r->tells, r->cumulative, sizeof r->tells);
+}
+
 static int check_profile(struct reading *r)
 {
     const Profile *p = r->profile;
@@ -170,12 +195,10 @@ static int check_profile(struct reading *r)
         if (p->sample[i]->n_value != p->n_sample_type)
             return br_err_set(r->err, BR_EINVAL,
                               "pprof: a sample has not as many values as there are types");
-    for (size_t i = 0; i < p->n_sample_type; i++) {
-        int64_t type = p->sample_type[i]->type;
-        if (type < 0 || (uint64_t)type >= p->n_string_table)
+    for (size_t i = 0; i < p->n_sample_type; i++)
+        if (text_of(p, p->sample_type[i]->type)[0] == '\0')
             return br_err_set(r->err, BR_EINVAL, "pprof: a sample type without a name");
-        r->cumulative[i] = strncmp(p->string_table[type], "inuse_", strlen("inuse_")) != 0;
-    }
+    read_types(r);
     return 0;
 }
 
@@ -188,21 +211,25 @@ static int sum_up(struct reading *r)
     for (size_t i = 0; i < p->n_sample; i++) {
         r->keys[i] = hash_sample(r, p->sample[i]);
         int64_t *values = put_sums(&r->now, r->keys[i]);
-        for (size_t t = 0; t < p->n_sample_type; t++)
-            if (__builtin_add_overflow(values[t], p->sample[i]->value[t], &values[t]))
-                return br_err_set(r->err, BR_EINVAL, "pprof: values whose sum is too large");
+        for (size_t t = 0; t < p->n_sample_type; t++) {
+            int64_t value = p->sample[i]->value[t];
+            if (r->cumulative[t] &&
+                (value < 0 || __builtin_add_overflow(values[t], value, &values[t])))
+                return br_err_set(r->err, BR_EINVAL,
+                                  "pprof: a value that is negative, or whose sum is too large");
+        }
     }
     return 0;
 }
 
-/* True when a value is less than it was. */
+/* True when a count is less than it was. */
 static bool is_new_program(const struct reading *r)
 {
     const struct sums *now = &r->now, *before = &r->d->before;
     for (size_t i = 0; i < now->n_slots; i++) {
         const int64_t *old = now->keys[i] ? find_sums(before, now->keys[i]) : NULL;
         for (size_t t = 0; old && t < now->n_types; t++)
-            if (r->cumulative[t] && now->values[i * now->n_types + t] < old[t])
+            if (r->tells[t] && now->values[i * now->n_types + t] < old[t])
                 return true;
     }
     return false;
@@ -221,8 +248,9 @@ static void subtract(struct reading *r, const struct sums *before)
         bool any = false;
         for (size_t t = 0; t < s->n_value; t++) {
             if (r->cumulative[t]) {
-                s->value[t] = sum[t] - (old ? old[t] : 0);
-                sum[t] = old ? old[t] : 0; /* for the next equal one */
+                int64_t less = old ? old[t] : 0;
+                s->value[t] = sum[t] > less ? sum[t] - less : 0;
+                sum[t] = less; /* for the next equal one */
             }
             any = any || s->value[t] != 0;
         }
@@ -256,7 +284,7 @@ static int compare(struct reading *r, const uint8_t **ret, size_t *ret_len, stru
         return no_memory(r);
     memcpy(again->keys, r->now.keys, n * sizeof *again->keys);
     memcpy(again->values, r->now.values, n * r->now.n_types * sizeof *again->values);
-    bool same = d->before.n_types == r->now.n_types && !is_new_program(r);
+    bool same = d->types == r->types && !is_new_program(r);
     subtract(r, same ? &d->before : &none);
     if (p->duration_nanos == 0 && d->time_ns > 0 && p->time_nanos > d->time_ns)
         p->duration_nanos = p->time_nanos - d->time_ns;
@@ -286,6 +314,7 @@ static int take(struct reading *r, const uint8_t **ret, size_t *ret_len)
     }
     release_sums(&d->before);
     d->before = again;
+    d->types = r->types;
     d->time_ns = r->profile->time_nanos;
     return 0;
 }
@@ -298,11 +327,18 @@ struct pprof_delta *pprof_delta_new(void)
     return d;
 }
 
-void pprof_delta_free(struct pprof_delta *d)
+void pprof_delta_clear(struct pprof_delta *d)
 {
     if (!d)
         return;
     release_sums(&d->before);
+    d->types = 0;
+    d->time_ns = 0;
+}
+
+void pprof_delta_free(struct pprof_delta *d)
+{
+    pprof_delta_clear(d);
     br_free(d);
 }
 

@@ -2,8 +2,10 @@
 /*
  * The difference between two profiles whose values count since the program began: what happened in
  * between. Stacks are known again by what they say (addresses, functions, lines, labels), because
- * ids mean something within one profile only. A value that became less means that the program is a
- * new one; then all that it counts has happened since. Values of types `inuse_*` stay as they are.
+ * ids mean something within one profile only. A count that became less means that the program is a
+ * new one; then all that it counts has happened since. Values beside counts (bytes, nanoseconds)
+ * may become a little less in the same program, which scales what it has sampled: that is no
+ * difference. Values of types `inuse_*` stay as they are.
  */
 #pragma once
 
@@ -13,12 +15,17 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-#define PPROF_DELTA_STACKS_MAX (1u << 20)
+#define PPROF_DELTA_STACKS_MAX (1u << 17)
 
-struct pprof_delta; /* remembers 8 bytes for each stack, and as many for each of its values */
+/* Remembers 8 bytes for each stack and as many for each of its values, in a table that is at most
+ * half and usually a third full. */
+struct pprof_delta;
 
 struct pprof_delta *pprof_delta_new(void);    /* NULL without memory */
 void pprof_delta_free(struct pprof_delta *d); /* accepts NULL */
+
+/* Forgets what was taken: the next profile is a first one. Accepts NULL. */
+void pprof_delta_clear(struct pprof_delta *d);
 
 /* Takes the next profile (plain pprof). Sets `*ret` to the difference in the arena, `*ret_len` 0
  * for the first profile, which has none. The difference's duration is what lies between the two,

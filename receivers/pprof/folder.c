@@ -64,9 +64,13 @@ struct pprof_folder {
 static void complain(struct pprof_folder *f, const char *name, const char *why)
 {
     uint64_t held;
-    if (br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
-        br_warn(&f->node->log, "%s/%s: %s (%llu such messages held back)", f->config->path, name,
-                why, (unsigned long long)held);
+    char more[64] = "";
+    if (!br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
+        return;
+    if (held)
+        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
+                       (unsigned long long)held);
+    br_warn(&f->node->log, "%s/%s: %s%s", f->config->path, name, why, more);
 }
 
 static struct identity identify(const struct stat *st)
@@ -232,8 +236,12 @@ static struct file *find(struct pprof_folder *f, const char *name)
 {
     size_t len = strlen(name);
     struct file *x = br_map_get(f->files, name, len);
-    if (x || len > NAME_MAX || br_map_count(f->files) >= FILES_MAX)
+    if (x || len > NAME_MAX)
         return x;
+    if (br_map_count(f->files) >= FILES_MAX) {
+        complain(f, name, "waits: there are too many files");
+        return NULL;
+    }
     x = br_calloc(1, sizeof *x);
     if (!x)
         return NULL;
@@ -319,15 +327,13 @@ static void look(struct br_timer *t)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-struct pprof_folder *pprof_folder_new(struct br_node *node, struct pprof_reader *reader,
-                                      struct br_err *err)
+int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
+                     struct br_err *err)
 {
     const struct pprof_config *c = node->config;
     struct pprof_folder *f = br_calloc(1, sizeof *f);
-    if (!f) {
-        br_err_set(err, BR_ENOMEM, "out of memory");
-        return NULL;
-    }
+    if (!f)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
     f->node = node;
     f->config = c->file;
     f->reader = reader;
@@ -338,9 +344,10 @@ struct pprof_folder *pprof_folder_new(struct br_node *node, struct pprof_reader 
     int rc = f->files ? pprof_resource(c->file->labels, NULL, 0, &f->arena, &f->resource, err)
                       : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
-        return f;
-    pprof_folder_free(f);
-    return NULL;
+        *ret = f;
+    else
+        pprof_folder_free(f);
+    return rc;
 }
 
 int pprof_folder_start(struct pprof_folder *f, struct br_err *err)

@@ -33,12 +33,10 @@ static int pprof_create(struct br_node *node, struct br_err *err)
     if (!p->codec)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     pprof_reader_init(&p->reader, node->host, p->codec, (size_t)c->max_profile_size);
-    if (c->targets.n > 0 && !(p->scraper = pprof_scraper_new(node, &p->reader, err)))
-        return BR_ENOMEM;
-    if (c->file && node->host->worker == 0 &&
-        !(p->folder = pprof_folder_new(node, &p->reader, err)))
-        return BR_ENOMEM;
-    return c->http ? create_upload(p, c->http, err) : 0;
+    int rc = c->targets.n ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
+    if (rc == 0 && c->file && node->host->worker == 0)
+        rc = pprof_folder_new(node, &p->reader, &p->folder, err);
+    return rc == 0 && c->http ? create_upload(p, c->http, err) : rc;
 }
 
 static int pprof_start(struct br_node *node, struct br_err *err)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the pprof receiver share. Profiles come in three ways, each with a file of its
- * own: scraped from targets (scrape.c), found in a folder (folder.c), uploaded (upload.c). reader.c
- * makes items of their bytes. Each part has new/start/free of its own, so that none knows another.
+ * own: scraped from targets (targets.c, rules.c, scrape.c), found in a folder (folder.c), uploaded
+ * (upload.c). reader.c makes items of their bytes. Each part has new/start/free of its own, so that
+ * none knows another.
  */
 #pragma once
 
@@ -17,6 +18,7 @@
 struct pprof_target_config {
     const char *endpoint;
     const struct br_yaml *labels;
+    bool on_demand;
 };
 
 struct pprof_profile_config {
@@ -115,10 +117,11 @@ int pprof_read(struct pprof_reader *r, enum br_profile_format format,
 
 /* --- The parts -------------------------------------------------------------------------------- */
 
-/* Scraping: this worker's targets (number modulo workers). NULL with the error set. */
+/* Scraping: this worker's targets (number modulo workers). Returns 0, BR_ENOMEM, or BR_EINVAL with
+ * a sentence. */
 struct pprof_scraper;
-struct pprof_scraper *pprof_scraper_new(struct br_node *node, struct pprof_reader *reader,
-                                        struct br_err *err);
+int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct pprof_scraper **ret,
+                      struct br_err *err);
 int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err);
 
 /* Ends what is under way; what was scraped stays with the keeper until it is idle, and then
@@ -128,8 +131,8 @@ void pprof_scraper_free(struct pprof_scraper *s); /* accepts NULL */
 
 /* The folder, on the first worker. */
 struct pprof_folder;
-struct pprof_folder *pprof_folder_new(struct br_node *node, struct pprof_reader *reader,
-                                      struct br_err *err);
+int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
+                     struct br_err *err);
 int pprof_folder_start(struct pprof_folder *f, struct br_err *err);
 void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void *arg);
 void pprof_folder_free(struct pprof_folder *f); /* accepts NULL */

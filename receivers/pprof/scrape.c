@@ -1,68 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A job is one profile of one target: a timer, and at most one request. Jobs begin at random
- * moments of the first interval and then keep their beat. A scrape that cannot begin is skipped and
- * counted, not made up for.
- */
+/* One job: when it scrapes, and what becomes of the answer. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "net/client.h"
-#include "receivers/pprof/delta.h"
-#include "receivers/pprof/pprof.h"
+#include "receivers/pprof/scrape.h"
 
-#define LOG_EVERY_MS 60000
 #define HELD_MAX (64u << 20) /* bytes with the keeper above which nothing is scraped */
-#define PATH_MAX_LEN 1024
-#define HEADERS_MAX (BR_HEADERS_MAX + 1)
+#define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
+#define ANSWER_SHOWN 120
 #define NS_PER_MS 1000000
-
-enum result { OK, EMPTY, FAILED, IN_USE, SKIPPED_BUSY, SKIPPED_HELD, RESULTS };
-
-struct target;
-
-struct job {
-    struct target *target;
-    enum pprof_kind kind;
-    struct br_timer beat, timeout;
-    uint64_t due_ms; /* the next beat */
-    uint64_t timeout_ms;
-    bool busy;
-    bool cumulative;           /* values since the program began, as they come */
-    struct pprof_delta *delta; /* NULL: what comes is sent */
-    struct br_exchange exchange;
-    char path[PATH_MAX_LEN];
-};
-
-struct target {
-    struct pprof_scraper *scraper;
-    const struct pprof_target_config *config;
-    struct br_client *client;
-    struct br_addition resource;
-    struct br_log_limit log_limit;
-    struct job jobs[PPROF_KINDS];
-    unsigned n_jobs;
-};
-
-struct pprof_scraper {
-    struct br_node *node;
-    const struct pprof_config *config;
-    struct pprof_reader *reader;
-    struct br_keeper *keeper;
-    struct br_consumer next;
-    struct br_arena arena; /* of what lives as long as the scraper */
-    struct target *targets;
-    size_t n_targets;
-    struct br_header headers[HEADERS_MAX];
-    size_t n_headers;
-    struct br_meter meter;
-    double *results[RESULTS];
-    bool stopping;
-    void (*on_idle)(void *arg);
-    void *on_idle_arg;
-};
 
 /* As Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
 static const struct {
@@ -80,62 +28,99 @@ static const struct {
     [PPROF_GODELTAPROF_MUTEX] = {"mutex", false},
 };
 
-/* --- One scrape ------------------------------------------------------------------------------- */
+/* --- The request ------------------------------------------------------------------------------ */
 
-static void count(struct job *j, enum result result)
+static bool takes_seconds(const struct pprof_config *c, enum pprof_kind kind)
 {
+    return kind == PPROF_CPU || pprof_profile_config(c, kind)->seconds > 0;
+}
+
+uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind)
+{
+    return takes_seconds(c, kind) ? 2000 : 100;
+}
+
+/* As the config says, but less than the interval. */
+static uint64_t seconds_of(const struct pprof_job *j, uint64_t interval_ms)
+{
+    const struct pprof_config *c = j->target->scraper->config;
+    uint64_t most = interval_ms / 1000 - (interval_ms >= 1000);
+    uint64_t asked = (uint64_t)pprof_profile_config(c, j->kind)->seconds;
+    if (!takes_seconds(c, j->kind))
+        return 0;
+    return asked && asked < most ? asked : most;
+}
+
+static void write_path(struct pprof_job *j)
+{
+    const struct pprof_target *t = j->target;
+    const struct pprof_config *c = t->scraper->config;
+    const char *path = pprof_profile_config(c, j->kind)->path;
+    uint64_t seconds = seconds_of(j, j->interval_ms);
+    struct br_str text = {.data = j->path, .cap = j->path_size, .fixed = true};
+    br_str_printf(&text, "%s%s", t->prefix, path);
+    if (seconds > 0)
+        br_str_printf(&text, "%cseconds=%llu", strchr(path, '?') ? '&' : '?',
+                      (unsigned long long)seconds);
+    j->timeout_ms = c->scrape_timeout / NS_PER_MS + seconds * 1000;
+}
+
+/* --- What came of it -------------------------------------------------------------------------- */
+
+static void note(struct pprof_job *j, enum pprof_result result)
+{
+    j->last = result;
     *j->target->scraper->results[result] += 1;
 }
 
-static void complain(struct job *j, const char *why)
+/* A program that is down is news once, and once more when it is back. */
+static void fail(struct pprof_job *j, const char *why)
 {
-    struct target *t = j->target;
-    struct br_node *node = t->scraper->node;
-    uint64_t held;
-    char more[64] = "";
-    if (!br_log_allow(&t->log_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        return;
-    if (held)
-        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
-                       (unsigned long long)held);
-    br_warn(&node->log, "%s%s: %s%s", t->config->endpoint, j->path, why, more);
+    struct br_node *node = j->target->scraper->node;
+    note(j, PPROF_FAILED);
+    if (!j->failing)
+        br_warn(&node->log, "%s%s: %s", j->target->origin, j->path, why);
+    j->failing = true;
 }
 
-static void fail(struct job *j, const char *why)
+static void succeed(struct pprof_job *j, enum pprof_result result)
 {
-    count(j, FAILED);
-    complain(j, why);
+    struct br_node *node = j->target->scraper->node;
+    note(j, result);
+    if (j->failing)
+        br_info(&node->log, "%s%s: answers again", j->target->origin, j->path);
+    j->failing = false;
 }
 
-/* Replaces what the program counted since it began by the difference. `*len` is 0 after the first.
- */
-static int subtract(struct job *j, const uint8_t **data, size_t *len, struct br_arena *arena,
-                    struct br_err *err)
+static size_t scratch_max(const struct pprof_reader *r)
 {
-    return j->delta ? pprof_delta_take(j->delta, *data, *len, arena, data, len, err) : 0;
+    return r->max > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX : r->max * COMPARED_GROWTH;
 }
 
-static int read_profile(struct job *j, const uint8_t *data, size_t len, struct br_item **ret,
+static int read_profile(struct pprof_job *j, const uint8_t *data, size_t len, struct br_item **ret,
                         struct br_err *err)
 {
     struct pprof_scraper *s = j->target->scraper;
+    const struct pprof_profile_config *p = pprof_profile_config(s->config, j->kind);
     struct br_arena arena;
-    br_arena_init(&arena, BR_BUF_MAX);
-    int rc = subtract(j, &data, &len, &arena, err);
+    int rc = 0;
+    br_arena_init(&arena, scratch_max(s->reader));
+    if (j->delta)
+        rc = pprof_delta_take(j->delta, data, len, &arena, &data, &len, err);
     struct br_profile_source source = {.data = data,
                                        .len = len,
                                        .resource = &j->target->resource,
                                        .pyroscope_name = kinds[j->kind].name,
-                                       .start_ns = br_host_unix_ns(s->node->host),
-                                       .cumulative = j->cumulative};
+                                       .start_ns = br_host_unix_ns(s->node->host)};
     source.end_ns = source.start_ns;
+    source.cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta;
     if (rc == 0 && len > 0)
         rc = pprof_read(s->reader, BR_FORMAT_PPROF, &source, ret, err);
     br_arena_release(&arena);
     return rc;
 }
 
-static void take(struct job *j, const struct br_buf *body)
+static void take(struct pprof_job *j, const struct br_buf *body)
 {
     struct pprof_scraper *s = j->target->scraper;
     struct br_buf *plain;
@@ -153,7 +138,7 @@ static void take(struct job *j, const struct br_buf *body)
         fail(j, err.text);
         return;
     }
-    count(j, item ? OK : EMPTY);
+    succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     if (!item)
         return;
     *s->meter.accepted[BR_PROFILES] += item->n_items;
@@ -169,9 +154,20 @@ static bool is_in_use(const struct br_exchange *x)
            memmem(x->response->data, x->response->len, text, sizeof text - 1) != NULL;
 }
 
+static void fail_status(struct pprof_job *j, const struct br_exchange *x)
+{
+    const struct br_buf *body = x->response;
+    char why[ANSWER_SHOWN + 32];
+    size_t shown = body && body->len < ANSWER_SHOWN ? body->len : ANSWER_SHOWN;
+    (void)snprintf(why, sizeof why, "HTTP %u%s%.*s", x->http_status, body && shown ? ": " : "",
+                   body ? (int)shown : 0, body ? (const char *)body->data : "");
+    why[strcspn(why, "\r\n")] = '\0';
+    fail(j, why);
+}
+
 static void on_timeout(struct br_timer *t);
 
-static void end(struct job *j)
+static void end(struct pprof_job *j)
 {
     j->busy = false;
     (void)br_host_timer_park(j->target->scraper->node->host, &j->timeout, on_timeout);
@@ -179,50 +175,46 @@ static void end(struct job *j)
 
 static void on_done(struct br_exchange *x)
 {
-    struct job *j = x->user;
-    char why[256];
+    struct pprof_job *j = x->user;
     end(j);
     if (j->target->scraper->stopping)
         return;
-    if (x->error) {
+    if (x->error)
         fail(j, x->error_text);
-    } else if (is_in_use(x)) {
-        count(j, IN_USE);
-    } else if (x->http_status != 200) {
-        (void)snprintf(why, sizeof why, "HTTP %u %.*s", x->http_status,
-                       x->response ? (int)(x->response->len < 120 ? x->response->len : 120) : 0,
-                       x->response ? (const char *)x->response->data : "");
-        why[strcspn(why, "\r\n")] = '\0';
-        fail(j, why);
-    } else {
+    else if (is_in_use(x))
+        note(j, PPROF_IN_USE);
+    else if (x->http_status != 200)
+        fail_status(j, x);
+    else
         take(j, x->response);
-    }
 }
 
 static void on_timeout(struct br_timer *t)
 {
-    struct job *j = br_container_of(t, struct job, timeout);
+    struct pprof_job *j = br_container_of(t, struct pprof_job, timeout);
     char why[64];
-    br_client_cancel(j->target->client, &j->exchange);
     end(j);
+    br_client_cancel(j->target->client, &j->exchange);
     (void)snprintf(why, sizeof why, "no answer in %llu ms", (unsigned long long)j->timeout_ms);
     fail(j, why);
 }
 
+/* --- Beats ------------------------------------------------------------------------------------ */
+
 /* Begins a scrape now, unless there is a reason not to. */
-static void scrape(struct job *j)
+static void scrape(struct pprof_job *j)
 {
     struct pprof_scraper *s = j->target->scraper;
     struct br_host *host = s->node->host;
     if (j->busy) {
-        count(j, SKIPPED_BUSY);
-        complain(j, "the scrape before is still under way");
+        note(j, PPROF_BUSY);
         return;
     }
     if (br_host_over_limit(host) || br_keeper_bytes(s->keeper) > HELD_MAX) {
-        count(j, SKIPPED_HELD);
+        note(j, PPROF_HELD);
         return;
     }
+    write_path(j);
     j->busy = true;
     j->exchange = (struct br_exchange){.method = "GET",
                                        .path = j->path,
@@ -238,232 +230,39 @@ static void scrape(struct job *j)
 
 static void on_beat(struct br_timer *t)
 {
-    struct job *j = br_container_of(t, struct job, beat);
-    struct pprof_scraper *s = j->target->scraper;
-    uint64_t now = br_host_mono_ms(s->node->host);
-    uint64_t interval = s->config->scrape_interval / NS_PER_MS;
-    j->due_ms += interval;
+    struct pprof_job *j = br_container_of(t, struct pprof_job, beat);
+    struct br_host *host = j->target->scraper->node->host;
+    uint64_t now = br_host_mono_ms(host);
+    j->due_ms += j->interval_ms;
     if (j->due_ms <= now)
-        j->due_ms = now + interval;
-    (void)br_host_timer(s->node->host, &j->beat, j->due_ms - now, on_beat);
+        j->due_ms = now + j->interval_ms;
+    (void)br_host_timer(host, &j->beat, j->due_ms - now, on_beat);
     scrape(j);
 }
 
-/* --- Targets ---------------------------------------------------------------------------------- */
-
-static int init_job(struct job *j, struct target *t, enum pprof_kind kind, const char *prefix,
-                    struct br_err *err)
+void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms)
 {
-    const struct pprof_config *c = t->scraper->config;
-    const struct pprof_profile_config *p = pprof_profile_config(c, kind);
-    int64_t seconds = p->seconds;
-    if (kind == PPROF_CPU && seconds == 0)
-        seconds = (int64_t)(c->scrape_interval / NS_PER_MS / 1000) - 1;
-    *j = (struct job){.target = t,
-                      .kind = kind,
-                      .timeout_ms = c->scrape_timeout / NS_PER_MS + (uint64_t)seconds * 1000};
-    int n = seconds > 0 ? snprintf(j->path, sizeof j->path, "%s%s%cseconds=%lld", prefix, p->path,
-                                   strchr(p->path, '?') ? '&' : '?', (long long)seconds)
-                        : snprintf(j->path, sizeof j->path, "%s%s", prefix, p->path);
-    if (n < 0 || (size_t)n >= sizeof j->path)
-        return br_err_set(err, BR_EINVAL, "the path of a profile is too long");
-    bool since_start = kinds[kind].since_start && seconds == 0;
-    j->cumulative = since_start && !c->delta;
-    if (since_start && c->delta)
-        j->delta = pprof_delta_new();
-    return since_start && c->delta && !j->delta ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
-}
-
-/* What the program is called where the config does not say, as in Prometheus. */
-static int init_target(struct target *t, struct pprof_scraper *s,
-                       const struct pprof_target_config *config, struct br_err *err)
-{
-    struct br_endpoint endpoint;
-    t->scraper = s;
-    t->config = config;
-    int rc = br_endpoint_read(config->endpoint, false, &endpoint, err);
-    if (rc)
-        return rc;
-    const struct br_label instance = {"instance", strlen("instance"), endpoint.authority,
-                                      strlen(endpoint.authority)};
-    rc = pprof_resource(config->labels, &instance, 1, &s->arena, &t->resource, err);
-    for (int i = 0; rc == 0 && i < PPROF_KINDS; i++)
-        if (pprof_profile_config(s->config, (enum pprof_kind)i)->enabled)
-            rc = init_job(&t->jobs[t->n_jobs++], t, (enum pprof_kind)i, endpoint.path, err);
-    return rc;
-}
-
-/* This worker's share. */
-static int init_targets(struct pprof_scraper *s, struct br_err *err)
-{
-    const struct pprof_target_config *all = s->config->targets.v;
-    const struct br_host *host = s->node->host;
-    size_t n_workers = host->n_workers ? host->n_workers : 1;
-    s->targets = br_arena_calloc(&s->arena, s->config->targets.n + 1, sizeof *s->targets);
-    if (!s->targets)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    for (size_t i = host->worker; i < s->config->targets.n; i += n_workers) {
-        int rc = init_target(&s->targets[s->n_targets++], s, &all[i], err);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-static int init_headers(struct pprof_scraper *s, struct br_err *err)
-{
-    const struct pprof_config *c = s->config;
-    char *value = NULL;
-    if (c->basic_auth) {
-        const char *password = c->basic_auth->password.text;
-        struct br_str text = {0};
-        char *pair =
-            br_arena_printf(&s->arena, "%s:%s", c->basic_auth->username, password ? password : "");
-        br_str_puts(&text, "Basic ");
-        if (pair)
-            br_str_base64(&text, (const uint8_t *)pair, strlen(pair));
-        if (pair && !text.failed)
-            value = br_arena_strndup(&s->arena, text.data, text.len);
-        br_str_release(&text);
-    } else if (c->bearer_token.text) {
-        value = br_arena_printf(&s->arena, "Bearer %s", c->bearer_token.text);
-    }
-    if (!value && (c->basic_auth || c->bearer_token.text))
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (value)
-        s->headers[s->n_headers++] = (struct br_header){"authorization", value};
-    for (size_t i = 0; i < c->headers.n; i++)
-        s->headers[s->n_headers++] =
-            (struct br_header){c->headers.names[i], c->headers.values[i].text};
-    return 0;
-}
-
-/* --- The whole -------------------------------------------------------------------------------- */
-
-static void consume(struct br_consumer *self, struct br_item *item)
-{
-    br_node_forward(br_container_of(self, struct pprof_scraper, next)->node, item);
-}
-
-static void report_idle(struct pprof_scraper *s)
-{
-    void (*on_idle)(void *) = s->on_idle;
-    if (!s->stopping || !on_idle || !br_keeper_idle(s->keeper))
+    struct br_host *host = j->target->scraper->node->host;
+    uint64_t now = br_host_mono_ms(host);
+    bool rested = j->interval_ms == 0;
+    j->interval_ms = interval_ms;
+    if (interval_ms == 0) {
+        (void)br_host_timer_park(host, &j->beat, on_beat);
+        pprof_delta_clear(j->delta);
         return;
-    s->on_idle = NULL;
-    on_idle(s->on_idle_arg);
-}
-
-static void on_kept_end(void *arg)
-{
-    report_idle(arg);
-}
-
-static void make_metrics(struct pprof_scraper *s)
-{
-    static const char *const results[RESULTS] = {
-        [OK] = "ok",         [EMPTY] = "empty",       [FAILED] = "failed",
-        [IN_USE] = "in_use", [SKIPPED_BUSY] = "busy", [SKIPPED_HELD] = "memory",
-    };
-    br_meter_init(&s->meter, s->node, "scrape", BR_SIGNAL_BIT(BR_PROFILES));
-    for (int i = 0; i < RESULTS; i++)
-        s->results[i] = br_node_metric(s->node, BR_COUNTER, "braid_receiver_pprof_scrapes",
-                                       "result", results[i]);
-}
-
-struct pprof_scraper *pprof_scraper_new(struct br_node *node, struct pprof_reader *reader,
-                                        struct br_err *err)
-{
-    struct pprof_scraper *s = br_calloc(1, sizeof *s);
-    if (!s) {
-        br_err_set(err, BR_ENOMEM, "out of memory");
-        return NULL;
     }
-    s->node = node;
-    s->config = node->config;
-    s->reader = reader;
-    s->next.consume = consume;
-    br_arena_init(&s->arena, BR_BUF_MAX);
-    make_metrics(s);
-    s->keeper = br_keeper_new(node, &s->next, false, on_kept_end, s);
-    int rc = s->keeper ? init_headers(s, err) : br_err_set(err, BR_ENOMEM, "out of memory");
-    if (rc == 0)
-        rc = init_targets(s, err);
-    if (rc == 0)
-        return s;
-    pprof_scraper_free(s);
-    return NULL;
+    if (rested || now + delay_ms < j->due_ms)
+        j->due_ms = now + delay_ms;
+    (void)br_host_timer(host, &j->beat, j->due_ms > now ? j->due_ms - now : 0, on_beat);
 }
 
-static int start_job(struct job *j, struct br_err *err)
+void pprof_job_stop(struct pprof_job *j)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    struct br_host *host = s->node->host;
-    uint64_t interval = s->config->scrape_interval / NS_PER_MS;
-    uint64_t delay = (uint64_t)(br_host_random(host) * (double)interval);
-    /* Parked timers can be armed whatever happens to memory. */
-    if (!br_host_timer_park(host, &j->beat, on_beat) ||
-        !br_host_timer_park(host, &j->timeout, on_timeout))
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    j->due_ms = br_host_mono_ms(host) + delay;
-    (void)br_host_timer(host, &j->beat, delay, on_beat);
-    return 0;
-}
-
-int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err)
-{
-    struct br_host *host = s->node->host;
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < s->n_targets; i++) {
-        struct target *t = &s->targets[i];
-        const struct br_client_config config = {.endpoint = t->config->endpoint,
-                                                .tls = &s->config->tls,
-                                                .max_connections = t->n_jobs ? t->n_jobs : 1,
-                                                .log = &s->node->log};
-        rc = host->ops->connect(host, &config, &t->client, err);
-        for (unsigned k = 0; rc == 0 && k < t->n_jobs; k++)
-            rc = start_job(&t->jobs[k], err);
-    }
-    return rc;
-}
-
-static void stop_jobs(struct pprof_scraper *s)
-{
-    struct br_host *host = s->node->host;
-    s->stopping = true;
-    for (size_t i = 0; i < s->n_targets; i++) {
-        struct target *t = &s->targets[i];
-        for (unsigned k = 0; k < t->n_jobs; k++) {
-            struct job *j = &t->jobs[k];
-            if (j->busy)
-                br_client_cancel(t->client, &j->exchange);
-            j->busy = false;
-            br_host_timer_stop(host, &j->beat);
-            br_host_timer_stop(host, &j->timeout);
-        }
-    }
-}
-
-void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), void *arg)
-{
-    s->on_idle = on_idle;
-    s->on_idle_arg = arg;
-    stop_jobs(s);
-    report_idle(s);
-}
-
-void pprof_scraper_free(struct pprof_scraper *s)
-{
-    if (!s)
-        return;
-    s->on_idle = NULL;
-    stop_jobs(s);
-    for (size_t i = 0; i < s->n_targets; i++) {
-        br_client_free(s->targets[i].client);
-        for (unsigned k = 0; k < s->targets[i].n_jobs; k++)
-            pprof_delta_free(s->targets[i].jobs[k].delta);
-    }
-    br_keeper_free(s->keeper);
-    br_arena_release(&s->arena);
-    br_free(s);
+    struct br_host *host = j->target->scraper->node->host;
+    if (j->busy)
+        br_client_cancel(j->target->client, &j->exchange);
+    j->busy = false;
+    j->interval_ms = 0;
+    br_host_timer_stop(host, &j->beat);
+    br_host_timer_stop(host, &j->timeout);
 }

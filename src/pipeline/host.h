@@ -21,6 +21,7 @@ struct br_server_config;
 struct br_service;
 struct br_client;
 struct br_client_config;
+struct br_loop;
 
 /* Work for the end of the loop turn; a member of the thing it is for. */
 struct br_deferred {
@@ -45,12 +46,14 @@ struct br_host {
     struct br_timers timers;
     struct br_list deferred; /* of br_deferred */
     struct br_list finished; /* of br_item */
+    struct br_list tunables; /* of br_tunable (tune.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
     size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
     size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
     unsigned worker, n_workers;
+    struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
     bool draining; /* the end has begun: the graph takes nothing new */
     void *shared; /* struct br_shared: what the workers of one service share (service.h) */
 };

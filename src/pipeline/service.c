@@ -32,6 +32,7 @@ struct app {
     struct br_shared *shared;
     struct br_telemetry *telemetry;
     struct worker *workers;
+    struct br_loop *loops[WORKERS_MAX]; /* theirs */
     unsigned n_workers, n_drained;
     struct br_timer deadline;
     bool stopping, late, stopped;
@@ -225,6 +226,8 @@ static int make_workers(struct app *app, struct br_err *err)
         int rc = br_loop_new(app->net, i, app->n_workers, &w->loop, err);
         if (rc)
             return rc;
+        app->loops[i] = w->loop;
+        br_loop_host(w->loop)->loops = app->loops;
         br_loop_host(w->loop)->shared = app->shared;
         br_loop_set_mark(w->loop, READ_MARK_BYTES);
         rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);

@@ -13,12 +13,14 @@ struct br_pprof_writer {
     struct pprof_tables tables;
     struct pprof_profile *profiles; /* of the scope that is being read */
     uint32_t n_profiles, cap_profiles;
+    struct pprof_piece *pieces; /* labels of the sample that is being written */
+    uint32_t n_pieces, cap_pieces;
     struct pprof_scope scope;
     struct pprof_head head;
     struct br_pprof_out out;
     uint32_t n_samples; /* in the pprof under construction */
     uint32_t n_left_out;
-    uint32_t n_pieces; /* of the profile, handed out before */
+    uint32_t n_before; /* pprofs of the profile, handed out before */
     bool too_large;
     br_pprof_fn *fn;
     void *arg;
@@ -28,9 +30,11 @@ struct br_pprof_writer {
 
 struct sample {
     const uint8_t *body, *end;
+    struct pprof_indices attributes;
     uint64_t stack, link;
     int64_t value; /* sum */
     uint32_t n_values, n_times;
+    uint32_t values_at; /* from `body`, where packed values are all that follows; else 0 */
 };
 
 /* Where a Profile's samples are being read. */
@@ -58,14 +62,28 @@ static void read_values(struct sample *s, const uint8_t *p, const uint8_t *end)
         s->value = add(s->value, (int64_t)v);
 }
 
-static void read_sample(struct sample *s, const uint8_t *p, const uint8_t *end)
+/* Mostly one packed field; several are looked for from the sample's first byte. */
+static void read_attributes(struct sample *s, const struct br_field *f)
 {
+    struct pprof_indices *x = &s->attributes;
+    if (f->wire == BR_WIRE_LEN && !x->packed && !x->p)
+        *x = (struct pprof_indices){.packed = f->data, .packed_end = f->data + f->value};
+    else
+        *x = (struct pprof_indices){.p = s->body, .end = s->end};
+}
+
+static void read_rest(struct sample *s, const uint8_t *p)
+{
+    const uint8_t *end = s->end;
     struct br_field f;
-    *s = (struct sample){.body = p, .end = end};
-    while (p < end && (p = br_scan(p, end, &f))) {
+    while (p && p < end && (p = br_scan(p, end, &f))) {
         switch (br_scan_tag(&f)) {
         case BR_SCAN_VARINT(1):
             s->stack = f.value;
+            break;
+        case BR_SCAN_VARINT(2):
+        case BR_SCAN_LEN(2):
+            read_attributes(s, &f);
             break;
         case BR_SCAN_VARINT(3):
             s->link = f.value;
@@ -89,22 +107,61 @@ static void read_sample(struct sample *s, const uint8_t *p, const uint8_t *end)
     }
 }
 
-static bool next_sample(struct cursor *c, struct sample *ret)
+/* True when a field of this tag, of less than 128 bytes, is at `p`. */
+static inline bool short_at(const uint8_t *p, const uint8_t *end, uint32_t tag)
+{
+    return end - p >= 2 && p[0] == tag && p[1] <= end - p - 2 && p[1] < 0x80;
+}
+
+/* Most have a few fields in the order of their numbers; whatever else there is comes after. */
+static inline void read_sample(struct sample *s, const uint8_t *p, const uint8_t *end)
+{
+    *s = (struct sample){.body = p, .end = end};
+    if (p < end && *p == BR_SCAN_VARINT(1))
+        p = br_scan_varint(p + 1, end, &s->stack);
+    if (p && short_at(p, end, BR_SCAN_LEN(2))) {
+        s->attributes = (struct pprof_indices){.packed = p + 2, .packed_end = p + 2 + p[1]};
+        p += 2 + p[1];
+    }
+    if (p && p < end && *p == BR_SCAN_VARINT(3))
+        p = br_scan_varint(p + 1, end, &s->link);
+    if (p && short_at(p, end, BR_SCAN_LEN(4)) && p[1] == end - p - 2) {
+        s->values_at = (uint32_t)(p - s->body);
+        read_values(s, p + 2, end);
+    } else {
+        read_rest(s, p);
+    }
+}
+
+/* The body of the next sample, between *ret and what is returned; NULL when there is none. */
+static inline const uint8_t *next_body(struct cursor *c, const uint8_t **ret)
 {
     struct br_field f;
     while (c->p && c->p < c->end && (c->p = br_scan(c->p, c->end, &f))) {
         if (br_scan_tag(&f) != BR_SCAN_LEN(2))
             continue;
-        read_sample(ret, f.data, f.data + f.value);
-        return true;
+        *ret = f.data;
+        return f.data + f.value;
     }
-    return false;
+    return NULL;
+}
+
+static bool next_sample(struct cursor *c, struct sample *ret)
+{
+    const uint8_t *body, *end = next_body(c, &body);
+    if (end)
+        read_sample(ret, body, end);
+    return end != NULL;
 }
 
 static bool same_attributes(const struct sample *a, const struct sample *b)
 {
-    struct pprof_indices x = {.p = a->body, .end = a->end}, y = {.p = b->body, .end = b->end};
+    struct pprof_indices x = a->attributes, y = b->attributes;
     uint32_t i, k;
+    size_t len = (size_t)(x.packed_end - x.packed);
+    if (!x.p && !y.p && len == (size_t)(y.packed_end - y.packed) &&
+        (len == 0 || memcmp(x.packed, y.packed, len) == 0))
+        return true;
     for (;;) {
         bool more = pprof_index_next(&x, 2, &i), more_too = pprof_index_next(&y, 2, &k);
         if (!more || !more_too)
@@ -116,15 +173,28 @@ static bool same_attributes(const struct sample *a, const struct sample *b)
 
 /* --- Which Profiles were one ----------------------------------------------------------------- */
 
+/* True when the next sample is the same as `s` but for its values. */
+static bool next_is_same(struct cursor *c, const struct sample *s)
+{
+    const uint8_t *body, *end = next_body(c, &body);
+    uint32_t at = s->values_at;
+    struct sample o;
+    if (!end)
+        return false;
+    if (at && at < end - body && memcmp(body, s->body, at) == 0 &&
+        short_at(body + at, end, BR_SCAN_LEN(4)) && body[at + 1] == end - body - at - 2)
+        return true;
+    read_sample(&o, body, end);
+    return s->stack == o.stack && s->link == o.link && same_attributes(s, &o);
+}
+
 static bool samples_line_up(const struct pprof_profile *a, const struct pprof_profile *b)
 {
     struct cursor x = {a->body, a->end}, y = {b->body, b->end};
-    struct sample s, o;
-    while (next_sample(&x, &s)) {
-        if (!next_sample(&y, &o) || s.stack != o.stack || s.link != o.link ||
-            !same_attributes(&s, &o))
+    struct sample s;
+    while (next_sample(&x, &s))
+        if (!next_is_same(&y, &s))
             return false;
-    }
     return true;
 }
 
@@ -166,7 +236,7 @@ static struct br_buf *assemble(struct br_pprof_writer *w)
 static void begin(struct br_pprof_writer *w)
 {
     pprof_tables_begin(&w->tables);
-    pprof_head_write(&w->head, &w->tables, (uint64_t)w->n_pieces * LATER_NS);
+    pprof_head_write(&w->head, &w->tables, (uint64_t)w->n_before * LATER_NS);
     w->n_samples = w->n_left_out = 0;
     w->too_large = false;
 }
@@ -183,74 +253,69 @@ static int hand_out(struct br_pprof_writer *w)
     out->n_items = w->n_samples * w->head.n_profiles;
     out->n_left_out = w->n_left_out;
     out->too_large = w->too_large;
-    w->n_pieces++;
+    w->n_before++;
     int rc = w->fn(out, w->arg);
     br_buf_unref(out->buf);
     out->buf = NULL;
     return rc;
 }
 
-/* Label fields of one sample; see labels_of. */
-struct labels {
-    const struct pprof_link *link;
-    bool span, trace; /* the link's labels are to be written */
-    size_t len;
-};
-
 /* The link is what holds: the join may have found a span that the label did not know. */
-static bool contradicts(const struct labels *l, const struct pprof_label *label)
+static bool contradicts(const struct pprof_link *link, const struct pprof_label *label)
 {
-    if (!l->link)
+    if (!link)
         return false;
     if (label->role == PPROF_SPAN_ID)
-        return l->link->span_id && memcmp(label->id, l->link->span_id, 8) != 0;
+        return link->span_id && memcmp(label->id, link->span_id, 8) != 0;
     if (label->role == PPROF_TRACE_ID)
-        return l->link->trace_id && memcmp(label->id, l->link->trace_id, 16) != 0;
+        return link->trace_id && memcmp(label->id, link->trace_id, 16) != 0;
     return false;
 }
 
-static void labels_of(struct br_pprof_writer *w, const struct sample *s, struct labels *ret)
+static size_t add_piece(struct br_pprof_writer *w, const struct pprof_piece *piece)
+{
+    int rc = w->n_pieces < w->cap_pieces
+                 ? 0
+                 : br_grow(&w->pieces, &w->cap_pieces, (size_t)w->n_pieces + 1, sizeof *w->pieces,
+                           BR_BUF_MAX);
+    if (rc) {
+        w->tables.rc = w->tables.rc ? w->tables.rc : rc;
+        return 0;
+    }
+    w->pieces[w->n_pieces++] = *piece;
+    return piece->len;
+}
+
+/* Collects the fields of a sample's labels; returns their size. */
+static size_t collect_labels(struct br_pprof_writer *w, const struct sample *s)
 {
     struct pprof_tables *t = &w->tables;
-    struct pprof_indices x = {.p = s->body, .end = s->end};
+    struct pprof_indices x = s->attributes;
+    const struct pprof_link *link = s->link ? pprof_link(t, s->link) : NULL;
+    bool span = link && link->span_id, trace = link && link->trace_id;
+    size_t len = 0;
     uint32_t i;
-    struct labels l = {.link = s->link ? pprof_link(t, (uint32_t)s->link) : NULL};
-    l.span = l.link && l.link->span_id;
-    l.trace = l.link && l.link->trace_id;
+    w->n_pieces = 0;
     while (pprof_index_next(&x, 2, &i)) {
         const struct pprof_label *label = pprof_label(t, i);
         if (label->wanted < 0 && !t->all_labels)
             w->n_left_out++;
-        if (!label->piece.len || contradicts(&l, label))
+        if (!label->piece.len || contradicts(link, label))
             continue;
-        l.len += label->piece.len;
-        l.span = l.span && label->role != PPROF_SPAN_ID;
-        l.trace = l.trace && label->role != PPROF_TRACE_ID;
+        len += add_piece(w, &label->piece);
+        span = span && label->role != PPROF_SPAN_ID;
+        trace = trace && label->role != PPROF_TRACE_ID;
     }
-    if (l.span)
-        l.len += l.link->span.len;
-    if (l.trace)
-        l.len += l.link->trace.len;
-    *ret = l;
+    if (span)
+        len += add_piece(w, &link->span);
+    if (trace)
+        len += add_piece(w, &link->trace);
+    return len;
 }
 
-static uint8_t *put_labels(struct br_pprof_writer *w, const struct sample *s,
-                           const struct labels *l, uint8_t *o)
+static uint8_t *put_piece(const struct pprof_tables *t, const struct pprof_piece *piece, uint8_t *o)
 {
-    struct pprof_tables *t = &w->tables;
-    struct pprof_indices x = {.p = s->body, .end = s->end};
-    const uint8_t *cache = t->buffers[PPROF_CACHE].data;
-    uint32_t i;
-    while (pprof_index_next(&x, 2, &i)) {
-        const struct pprof_label *label = pprof_label(t, i);
-        if (label->piece.len && !contradicts(l, label))
-            o = br_put_bytes(o, cache + label->piece.at, label->piece.len);
-    }
-    if (l->span)
-        o = br_put_bytes(o, cache + l->link->span.at, l->link->span.len);
-    if (l->trace)
-        o = br_put_bytes(o, cache + l->link->trace.at, l->link->trace.len);
-    return o;
+    return br_put_bytes(o, t->buffers[PPROF_CACHE].data + piece->at, piece->len);
 }
 
 /* One of pprof's samples, of a sample of each type. */
@@ -258,24 +323,20 @@ static void put_sample(struct br_pprof_writer *w, const struct sample *s, const 
 {
     struct pprof_tables *t = &w->tables;
     uint8_t packed[BR_PPROF_TYPES_MAX * BR_VARINT_MAX], *v = packed;
-    uint32_t stack_index = s->stack > UINT32_MAX ? 0 : (uint32_t)s->stack;
-    struct labels labels;
     for (uint32_t i = 0; i < w->head.n_profiles; i++)
         v = br_put_varint(v, (uint64_t)values[i]);
     size_t values_len = (size_t)(v - packed);
-    const struct pprof_piece *stack = pprof_stack(t, stack_index);
-    labels_of(w, s, &labels);
-    size_t len = stack->len + br_len_size(2, values_len) + labels.len;
+    const struct pprof_piece *stack = pprof_stack(t, s->stack);
+    size_t len = stack->len + br_len_size(2, values_len) + collect_labels(w, s);
     uint8_t *o = pprof_room(t, PPROF_SAMPLES, br_len_size(2, len));
     if (!o)
         return;
     *o++ = (uint8_t)BR_TAG(2, BR_WIRE_LEN);
     o = br_put_varint(o, len);
-    if (stack->len)
-        o = br_put_bytes(o, t->buffers[PPROF_CACHE].data + stack->at, stack->len);
+    o = put_piece(t, stack, o);
     o = br_put_len(o, 2, packed, values_len);
-    if (labels.len)
-        o = put_labels(w, s, &labels, o);
+    for (uint32_t i = 0; i < w->n_pieces; i++)
+        o = put_piece(t, &w->pieces[i], o);
     pprof_wrote(t, PPROF_SAMPLES, o);
 }
 
@@ -345,7 +406,7 @@ static int write_group(struct br_pprof_writer *w, uint32_t first, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         out->types[i] = w->head.types[i].text;
     out->cumulative = w->head.cumulative;
-    w->n_pieces = 0;
+    w->n_before = 0;
     begin(w);
     int rc = write_samples(w, p, n);
     return rc ? rc : hand_out(w);
@@ -434,5 +495,6 @@ void br_pprof_writer_free(struct br_pprof_writer *w)
         return;
     pprof_tables_release(&w->tables);
     br_free(w->profiles);
+    br_free(w->pieces);
     br_free(w);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/pprof_write_tables.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
-#include "pipeline/value_text.h"
 #include "profile/pair.h"
 
 #define SECTION_MAX BR_BUF_MAX
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
-#define LEN_MAX 5           /* bytes of a length below BR_BUF_MAX */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
@@ -147,7 +147,7 @@ void pprof_tables_begin(struct pprof_tables *t)
 
 uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len)
 {
-    uint8_t *o = pprof_room(t, PPROF_STRINGS, len + 1 + LEN_MAX);
+    uint8_t *o = pprof_room(t, PPROF_STRINGS, len + 1 + PPROF_LEN_MAX);
     if (!o)
         return 0;
     pprof_wrote(t, PPROF_STRINGS, br_put_len(o, 6, data, len));
@@ -164,52 +164,26 @@ uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i)
 
 /* --- Indices --------------------------------------------------------------------------------- */
 
-bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret)
 {
-    uint64_t value;
-    for (;;) {
-        if (x->packed < x->packed_end) {
-            x->packed = br_scan_index(x->packed, x->packed_end, &value);
-            if (!x->packed)
-                return false;
-            *ret = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
-            return true;
-        }
-        struct br_field f;
-        if (!x->p || x->p >= x->end || !(x->p = br_scan(x->p, x->end, &f)))
-            return false;
+    struct br_field f;
+    while (x->p && x->p < x->end && (x->p = br_scan(x->p, x->end, &f))) {
         if (f.number != field)
             continue;
         if (f.wire == BR_WIRE_VARINT) {
             *ret = f.value > UINT32_MAX ? UINT32_MAX : (uint32_t)f.value;
             return true;
         }
-        if (f.wire == BR_WIRE_LEN) {
+        if (f.wire == BR_WIRE_LEN && f.value > 0) {
             x->packed = f.data;
             x->packed_end = f.data + f.value;
+            return pprof_index_next(x, field, ret);
         }
     }
+    return false;
 }
 
 /* --- Functions, mappings, locations ---------------------------------------------------------- */
-
-static uint8_t *put_number(uint8_t *o, uint32_t field, uint64_t value)
-{
-    if (!value)
-        return o;
-    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
-    return br_put_varint(o, value);
-}
-
-/* Starts a message of up to 127 bytes or so: br_put_length_before ends it. */
-static uint8_t *open_message(struct pprof_tables *t, unsigned buffer, uint32_t field, size_t most)
-{
-    uint8_t *o = pprof_room(t, buffer, most + 1 + LEN_MAX + 1);
-    if (!o)
-        return NULL;
-    *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
-    return o + 2;
-}
 
 static uint32_t write_function(struct pprof_tables *t, uint32_t i)
 {
@@ -222,15 +196,15 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
             number[f.number] = f.value;
     uint32_t name = pprof_string(t, number[1]), system_name = pprof_string(t, number[2]);
     uint32_t file = pprof_string(t, number[3]);
-    uint8_t *body = open_message(t, PPROF_FUNCTIONS, 5, 5 * (1 + BR_VARINT_MAX));
+    uint8_t *body = pprof_open(t, PPROF_FUNCTIONS, 5, 5 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_FUNCTION];
-    uint8_t *o = put_number(body, 1, id);
-    o = put_number(o, 2, name);
-    o = put_number(o, 3, system_name);
-    o = put_number(o, 4, file);
-    o = put_number(o, 5, number[4]);
+    uint8_t *o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, name);
+    o = pprof_put_number(o, 3, system_name);
+    o = pprof_put_number(o, 4, file);
+    o = pprof_put_number(o, 5, number[4]);
     pprof_wrote(t, PPROF_FUNCTIONS, br_put_length_before(body, o));
     t->marks[BR_TABLE_FUNCTION][i] = (struct pprof_mark){t->round, id};
     return id;
@@ -288,17 +262,17 @@ static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
     while (pprof_index_next(&x, 5, &attribute))
         note_mapping(t, attribute, &notes);
     uint32_t file = pprof_string(t, number[4]);
-    uint8_t *body = open_message(t, PPROF_MAPPINGS, 3, 10 * (1 + BR_VARINT_MAX));
+    uint8_t *body = pprof_open(t, PPROF_MAPPINGS, 3, 10 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_MAPPING];
-    uint8_t *o = put_number(body, 1, id);
+    uint8_t *o = pprof_put_number(body, 1, id);
     for (uint32_t k = 1; k <= 3; k++)
-        o = put_number(o, 1 + k, number[k]);
-    o = put_number(o, 5, file);
-    o = put_number(o, 6, notes.build_id);
+        o = pprof_put_number(o, 1 + k, number[k]);
+    o = pprof_put_number(o, 5, file);
+    o = pprof_put_number(o, 6, notes.build_id);
     for (uint32_t k = 0; k < BR_COUNT(notes.has); k++)
-        o = put_number(o, 7 + k, notes.has[k]);
+        o = pprof_put_number(o, 7 + k, notes.has[k]);
     pprof_wrote(t, PPROF_MAPPINGS, br_put_length_before(body, o));
     t->marks[BR_TABLE_MAPPING][i] = (struct pprof_mark){t->round, id};
     return id;
@@ -325,9 +299,9 @@ static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, c
         return o;
     *o = (uint8_t)BR_TAG(4, BR_WIRE_LEN);
     uint8_t *body = o + 2;
-    o = put_number(body, 1, id);
-    o = put_number(o, 2, number[2]);
-    o = put_number(o, 3, number[3]);
+    o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, number[2]);
+    o = pprof_put_number(o, 3, number[3]);
     return br_put_length_before(body, o);
 }
 
@@ -343,6 +317,23 @@ static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
     return false;
 }
 
+/* Of locations, a mark holds the id as it is written: a varint of at most three bytes, and its
+ * length in the fourth. */
+static uint32_t encoded(uint32_t id)
+{
+    uint8_t bytes[BR_VARINT_MAX] = {0};
+    uint32_t len = (uint32_t)(br_put_varint(bytes, id) - bytes);
+    static_assert(BR_PPROF_ENTRIES_MAX <= 1u << 21, "an id takes three bytes at the most");
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | len << 24;
+}
+
+static inline uint8_t *put_encoded(uint8_t *o, uint32_t code)
+{
+    memcpy(o, &code, sizeof code);
+    return o + (code >> 24);
+}
+
+/* Returns its id as `encoded`, or 0. */
 static uint32_t write_location(struct pprof_tables *t, uint32_t i)
 {
     const struct br_entry *e = &t->view.tables[BR_TABLE_LOCATION][i];
@@ -359,36 +350,78 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
     }
     uint32_t mapping_id = mapping(t, in_mapping);
     /* A line with a function takes four bytes or more, and four more when its id is longer here. */
-    uint8_t *body = open_message(t, PPROF_LOCATIONS, 4, 2 * (size_t)e->len + 64);
+    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 2 * (size_t)e->len + 64);
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_LOCATION];
-    uint8_t *o = put_number(body, 1, id);
-    o = put_number(o, 2, mapping_id);
-    o = put_number(o, 3, address);
+    uint8_t *o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, mapping_id);
+    o = pprof_put_number(o, 3, address);
     for (p = e->data; p < end && (p = br_scan(p, end, &f));)
         if (f.number == 3 && f.wire == BR_WIRE_LEN)
             o = put_line(t, o, f.data, f.data + f.value);
     if (attributes && is_folded(t, e))
-        o = put_number(o, 5, 1);
+        o = pprof_put_number(o, 5, 1);
     pprof_wrote(t, PPROF_LOCATIONS, br_put_length_before(body, o));
-    t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, id};
-    return id;
+    t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, encoded(id)};
+    return t->marks[BR_TABLE_LOCATION][i].id;
 }
 
-static uint32_t location(struct pprof_tables *t, uint32_t i)
+static uint8_t *put_location(struct pprof_tables *t, uint8_t *o, uint64_t i)
 {
     if (i == 0 || i >= t->view.n[BR_TABLE_LOCATION])
-        return 0;
+        return o;
     const struct pprof_mark *m = &t->marks[BR_TABLE_LOCATION][i];
-    return m->round == t->round ? m->id : write_location(t, i);
+    return put_encoded(o, m->round == t->round ? m->id : write_location(t, (uint32_t)i));
+}
+
+/* What the tables know of locations, out of reach of what is written to the buffers. */
+struct known {
+    struct pprof_tables *t;
+    const struct pprof_mark *marks;
+    uint32_t n, round;
+};
+
+static inline uint8_t *put_known(struct known k, uint8_t *o, uint64_t i)
+{
+    if (__builtin_expect(i < k.n && k.marks[i].round == k.round, 1))
+        return put_encoded(o, k.marks[i].id);
+    return put_location(k.t, o, i);
+}
+
+static inline uint64_t two_bytes(uint64_t pair)
+{
+    return (pair & 0x7f) | (pair >> 1 & 0x3f80);
+}
+
+/* Half of all time is spent here. Most indices of a large table have two bytes, which are read four
+ * at a time. */
+static uint8_t *put_locations(struct pprof_tables *t, uint8_t *o, const uint8_t *p,
+                              const uint8_t *end)
+{
+    const uint64_t tops = 0x8080808080808080, low_tops = 0x0080008000800080;
+    struct known k = {t, t->marks[BR_TABLE_LOCATION], t->view.n[BR_TABLE_LOCATION], t->round};
+    uint64_t i, four;
+    while (p < end && (p = br_scan_index(p, end, &i))) {
+        o = put_known(k, o, i);
+        for (; end - p >= (ptrdiff_t)sizeof four; p += sizeof four) {
+            memcpy(&four, p, sizeof four);
+            if ((four & tops) != low_tops)
+                break;
+            o = put_known(k, o, two_bytes(four));
+            o = put_known(k, o, two_bytes(four >> 16));
+            o = put_known(k, o, two_bytes(four >> 32));
+            o = put_known(k, o, two_bytes(four >> 48));
+        }
+    }
+    return o;
 }
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
 
 static const struct pprof_piece no_piece;
 
-const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint32_t i)
+const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
 {
     if (i == 0 || i >= t->view.n[BR_TABLE_STACK])
         return &no_piece;
@@ -396,17 +429,18 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint32_t i)
     if (piece->round == t->round)
         return piece;
     const struct br_entry *e = &t->view.tables[BR_TABLE_STACK][i];
-    struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
-    uint32_t index;
-    /* An index takes a byte or more, an id five at the most. */
-    uint8_t *body = open_message(t, PPROF_CACHE, 1, 5 * (size_t)e->len);
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f;
+    /* An index takes a byte or more, an id three at the most and is written as four. */
+    uint8_t *body = pprof_open(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
     if (!body)
         return &no_piece;
     uint8_t *o = body;
-    while (pprof_index_next(&x, 1, &index)) {
-        uint32_t id = location(t, index);
-        if (id)
-            o = br_put_index(o, id);
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+            o = put_locations(t, o, f.data, f.data + f.value);
+        else if (f.number == 1 && f.wire == BR_WIRE_VARINT)
+            o = put_location(t, o, f.value);
     }
     uint32_t at = (uint32_t)t->buffers[PPROF_CACHE].len;
     *piece = (struct pprof_piece){t->round, at, 0};
@@ -416,177 +450,4 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint32_t i)
     piece->len = (uint32_t)(o - (body - 2));
     pprof_wrote(t, PPROF_CACHE, o);
     return piece;
-}
-
-/* --- Labels ---------------------------------------------------------------------------------- */
-
-static void put_label(struct pprof_tables *t, uint32_t key, uint32_t text, int64_t number,
-                      uint32_t unit)
-{
-    uint8_t *body = open_message(t, PPROF_CACHE, 3, 4 * (1 + BR_VARINT_MAX));
-    if (!body)
-        return;
-    uint8_t *o = put_number(body, 1, key);
-    o = put_number(o, 2, text);
-    o = put_number(o, 3, (uint64_t)number);
-    o = put_number(o, 4, unit);
-    pprof_wrote(t, PPROF_CACHE, br_put_length_before(body, o));
-}
-
-static void put_value(struct pprof_tables *t, uint32_t key, const struct br_any *v, uint32_t unit)
-{
-    struct br_str text = {0};
-    if (v->type == BR_VALUE_INT) {
-        put_label(t, key, 0, (int64_t)v->number, pprof_string(t, unit));
-        return;
-    }
-    if (v->type == BR_VALUE_STRING) {
-        put_label(t, key, v->len ? pprof_text(t, v->data, v->len) : 0, 0, 0);
-        return;
-    }
-    br_value_text(&text, v, &t->arena);
-    if (text.failed)
-        t->rc = t->rc ? t->rc : BR_ENOMEM;
-    else if (text.len)
-        put_label(t, key, pprof_text(t, text.data, text.len), 0, 0);
-    br_str_release(&text);
-}
-
-/* A list of texts or integers is several labels of one name, as pprof has it. */
-static bool put_list(struct pprof_tables *t, uint32_t key, const struct br_any *list, uint32_t unit)
-{
-    const uint8_t *p = list->data, *end = p + list->len;
-    struct br_any each;
-    while ((p = br_list_next(p, end, &each)))
-        if (each.type != BR_VALUE_STRING && each.type != BR_VALUE_INT)
-            return false;
-    for (p = list->data; (p = br_list_next(p, end, &each));)
-        put_value(t, key, &each, unit);
-    return true;
-}
-
-/* Ids are padded with zeros on the left; what is no hex is no id. */
-static void read_id(struct pprof_label *label, const struct br_any *v, size_t size)
-{
-    char text[32];
-    memset(label->id, 0, sizeof label->id);
-    if (v->type != BR_VALUE_STRING || v->len == 0 || v->len > 2 * size)
-        return;
-    memset(text, '0', sizeof text);
-    memcpy(text + 2 * size - v->len, v->data, v->len);
-    if (br_hex_decode(text, 2 * size, label->id, size) < 0)
-        memset(label->id, 0, sizeof label->id);
-}
-
-static void find_role(struct pprof_label *label, const struct br_pair *a)
-{
-    if (br_text_is(a->key, "span_id") || br_text_is(a->key, "profile_id")) {
-        label->role = PPROF_SPAN_ID;
-        read_id(label, &a->value, 8);
-    } else if (br_text_is(a->key, "trace_id")) {
-        label->role = PPROF_TRACE_ID;
-        read_id(label, &a->value, 16);
-    }
-}
-
-static bool wanted(struct pprof_tables *t, struct pprof_label *label, struct br_entry key)
-{
-    const struct br_pprof_options *o = t->options;
-    if (t->all_labels || !o->keep_label)
-        return true;
-    if (!label->wanted)
-        label->wanted = o->keep_label(o->arg, (const char *)key.data, key.len) ? 1 : -1;
-    return label->wanted > 0;
-}
-
-static const struct pprof_label no_label;
-
-const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
-{
-    if (i == 0 || i >= t->view.n[BR_TABLE_ATTRIBUTE])
-        return &no_label;
-    struct pprof_label *label = &t->labels[i];
-    if (label->piece.round == t->round)
-        return label;
-    struct br_pair a;
-    uint32_t key_index, unit;
-    size_t at = t->buffers[PPROF_CACHE].len;
-    label->piece = (struct pprof_piece){t->round, (uint32_t)at, 0};
-    if (!br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
-        !wanted(t, label, a.key))
-        return label;
-    find_role(label, &a);
-    uint32_t key = pprof_string(t, key_index);
-    if (a.value.type != BR_VALUE_LIST || !put_list(t, key, &a.value, unit))
-        put_value(t, key, &a.value, unit);
-    label->piece.len = (uint32_t)(t->buffers[PPROF_CACHE].len - at);
-    return label;
-}
-
-/* --- Links ----------------------------------------------------------------------------------- */
-
-static bool is_zero(const uint8_t *p, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if (p[i])
-            return false;
-    return true;
-}
-
-static uint32_t hex_text(struct pprof_tables *t, const uint8_t *id, size_t len)
-{
-    static const char digits[] = "0123456789abcdef";
-    char text[32];
-    for (size_t i = 0; i < len; i++) {
-        text[2 * i] = digits[id[i] >> 4];
-        text[2 * i + 1] = digits[id[i] & 15];
-    }
-    return pprof_text(t, text, 2 * len);
-}
-
-static void put_id(struct pprof_tables *t, struct pprof_piece *piece, unsigned key, uint32_t text)
-{
-    static const char *const keys[] = {"span_id", "trace_id"};
-    size_t at = t->buffers[PPROF_CACHE].len;
-    if (!t->id_keys[key])
-        t->id_keys[key] = pprof_text(t, keys[key], strlen(keys[key]));
-    put_label(t, t->id_keys[key], text, 0, 0);
-    *piece =
-        (struct pprof_piece){t->round, (uint32_t)at, (uint32_t)(t->buffers[PPROF_CACHE].len - at)};
-}
-
-/* Neighbours in the link table are mostly of one trace. */
-static uint32_t trace_text(struct pprof_tables *t, uint32_t i, const uint8_t *trace_id)
-{
-    const struct pprof_link *last = &t->links[t->last_trace];
-    if (!t->last_trace_string || memcmp(last->trace_id, trace_id, 16) != 0) {
-        t->last_trace_string = hex_text(t, trace_id, 16);
-        t->last_trace = i;
-    }
-    return t->last_trace_string;
-}
-
-const struct pprof_link *pprof_link(struct pprof_tables *t, uint32_t i)
-{
-    if (i == 0 || i >= t->view.n[BR_TABLE_LINK])
-        return NULL;
-    struct pprof_link *link = &t->links[i];
-    if (link->span.round == t->round)
-        return link;
-    const struct br_entry *e = &t->view.tables[BR_TABLE_LINK][i];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_field f;
-    link->span_id = link->trace_id = NULL;
-    link->span = link->trace = (struct pprof_piece){t->round, 0, 0};
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == 1 && f.wire == BR_WIRE_LEN)
-            link->trace_id = f.value == 16 && !is_zero(f.data, 16) ? f.data : NULL;
-        else if (f.number == 2 && f.wire == BR_WIRE_LEN)
-            link->span_id = f.value == 8 && !is_zero(f.data, 8) ? f.data : NULL;
-    }
-    if (link->span_id)
-        put_id(t, &link->span, 0, hex_text(t, link->span_id, 8));
-    if (link->trace_id)
-        put_id(t, &link->trace, 1, trace_text(t, i, link->trace_id));
-    return link;
 }

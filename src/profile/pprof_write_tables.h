@@ -113,6 +113,30 @@ static inline void pprof_wrote(struct pprof_tables *t, unsigned buffer, const ui
     t->buffers[buffer].len = (size_t)(end - t->buffers[buffer].data);
 }
 
+/* Bytes of a length below BR_BUF_MAX. */
+#define PPROF_LEN_MAX 5
+
+/* Writes a varint field unless it is 0; there must be room. */
+static inline uint8_t *pprof_put_number(uint8_t *o, uint32_t field, uint64_t value)
+{
+    if (!value)
+        return o;
+    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
+    return br_put_varint(o, value);
+}
+
+/* Begins a message of up to `most` bytes, mostly less than 128: br_put_length_before ends it.
+ * Returns where its body goes, or NULL with `rc` set. */
+static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint32_t field,
+                                  size_t most)
+{
+    uint8_t *o = pprof_room(t, buffer, most + 1 + PPROF_LEN_MAX + 1);
+    if (!o)
+        return NULL;
+    *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
+    return o + 2;
+}
+
 /* A text that the dictionary does not have, as a new string; and entry `i` of its strings. */
 uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len);
 uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i);
@@ -126,18 +150,29 @@ static inline uint32_t pprof_string(struct pprof_tables *t, uint64_t i)
 }
 
 /* The location_id field of a stack, in the cache. */
-const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint32_t i);
+const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i);
 
 /* The label fields of an attribute; of length 0 when it is none or not wanted. */
 const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i);
 
 /* The labels of a link, or NULL when it is none. */
-const struct pprof_link *pprof_link(struct pprof_tables *t, uint32_t i);
+const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i);
 
 /* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
- * and the like. Zeroed at first but for p and end. */
+ * and the like. Zeroed at first but for p and end, or, where the field is known to be there once
+ * and packed, for `packed` and packed_end. Not to be called again once it was false. */
 struct pprof_indices {
     const uint8_t *p, *end; /* the message */
     const uint8_t *packed, *packed_end;
 };
-bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+
+static inline bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+{
+    uint64_t value;
+    if (x->packed >= x->packed_end)
+        return x->p && pprof_index_field(x, field, ret);
+    x->packed = br_scan_index(x->packed, x->packed_end, &value);
+    *ret = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+    return x->packed != NULL;
+}

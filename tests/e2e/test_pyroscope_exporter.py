@@ -119,8 +119,7 @@ def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
     assert push.headers["content-encoding"] == "gzip"
     assert pprof.types(push.profile) == ([CPU], CPU, 10_000_000, "")
     assert pyroscope.stored() == {
-        Key(frozenset({"service_name": "shop", "__delta__": "false"}.items()), CPU_TYPE, STACK, "",
-            ""): 1}
+        Key(frozenset({"service_name": "shop"}.items()), CPU_TYPE, STACK, "", ""): 1}
 
 
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):

@@ -3,6 +3,7 @@
 It keeps what the real one would have stored, in a form that two ways of getting there can be
 compared by, and refuses what it is told to."""
 
+import base64
 import collections
 import dataclasses
 import email
@@ -10,6 +11,7 @@ import gzip
 import http.server
 import json
 import re
+import subprocess
 import sys
 import threading
 import urllib.parse
@@ -89,6 +91,18 @@ def metric_name(types, config=None):
     return (config.get(types[0], {}).get("display-name") or types[0]) if types else "unknown"
 
 
+def repair(profile, spy):
+    """What the server does to pprofs of /ingest: no '-' in types, and for scripting languages the file as
+    part of a function's name, unless it is an absolute path of Python's."""
+    strings = profile.string_table
+    for kind in profile.sample_type:
+        strings[kind.type] = strings[kind.type].replace("-", "_")
+    for function in profile.function if spy in ("pyspy", "rbspy", "scripting") else ():
+        if spy != "pyspy" or not strings[function.filename].startswith("/"):
+            strings.append(f"{strings[function.filename]} {strings[function.name]}")
+            function.name = len(strings) - 1
+
+
 def parse_name(name):
     """(application, labels) of `app{key=value,...}`."""
     app, _, rest = name.partition("{")
@@ -113,10 +127,13 @@ def check_labels(labels):
 
 
 def stored(push):
-    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own."""
+    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own. Labels that
+    are for the server itself are not kept (memdb.Head.Ingest)."""
     kept = collections.Counter()
     kinds, (period_type, period_unit), _, _ = pprof.types(push.profile)
     series = {"service_name": "unknown_service", **push.labels}
+    for name in ("__delta__", "__order__"):
+        series.pop(name, None)
     for sample, times in pprof.samples(push.profile).items():
         labels, ids = dict(series), {}
         for key, value, *unit in sample.labels:
@@ -137,8 +154,10 @@ def stored(push):
 class Pyroscope:
     """Listens on a free port. pushes: all that was stored, in order. rules: see Rule."""
 
-    def __init__(self):
+    def __init__(self, jfr_reader=None):
+        """jfr_reader: the program of tests/sdks/jfr-reader; without it recordings are kept unread."""
         self.pushes, self.rules, self.n_requests, self.paths = [], [], 0, []
+        self.jfr_reader = jfr_reader
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.pyroscope = self
@@ -223,11 +242,29 @@ def _form(content_type, body):
             for part in message.get_payload()}
 
 
-def _ingest(query, headers, body):
+def _read_jfr(reader, form, query, more):
+    """The pushes of a recording, by Pyroscope's own reader."""
+    app, labels = parse_name(query.get("name", ""))
+    request = {"JFR": _plain(form["jfr"]), "Labels": _plain(form.get("labels", b"")), "App": app,
+               "Spy": query.get("spyName") or "unknown", "Series": labels,
+               "Rate": int(query.get("sampleRate") or 100),
+               "From": int(query.get("from") or 0), "Until": int(query.get("until") or 0)}
+    done = subprocess.run([reader], input=json.dumps(request, default=_base64), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused(422, f"the recording cannot be read: {done.stderr}")
+    return [Push(series["labels"], pprof.parse(base64.b64decode(series["pprof"])), **more)
+            for series in json.loads(done.stdout)]
+
+
+def _base64(data):
+    return base64.b64encode(data).decode()
+
+
+def _ingest(query, headers, body, jfr_reader=None):
     """The pushes of a request to /ingest."""
     app, labels = parse_name(query.get("name", ""))
     kind, content_type = query.get("format", ""), headers.get("content-type", "")
-    config, data = None, body
+    config, data, form = None, body, {"jfr": body}
     multipart = "multipart/form-data" in content_type
     if multipart and kind in ("", "jfr"):
         form = _form(content_type, body)
@@ -237,19 +274,20 @@ def _ingest(query, headers, body):
         kind = kind or "pprof"
         if form.get("sample_type_config"):
             config = json.loads(form["sample_type_config"])
-    if "service_name" in labels:
-        labels["app_name"] = app
-    else:
-        labels["service_name"] = app
-    if query.get("spyName"):
-        labels["pyroscope_spy"] = query["spyName"]
     more = {"raw": data, "headers": headers, "query": query}
+    if kind == "jfr" and jfr_reader:
+        return _read_jfr(jfr_reader, form, query, more)
+    if kind != "pprof" and "service_name" in labels:
+        labels["app_name"] = app
+    labels = {"__delta__": "false", "pyroscope_spy": query.get("spyName") or "unknown",
+              "service_name": app, **labels}
     if kind != "pprof":
         return [Push({"__name__": kind or "groups", **labels}, None, **more)]
     try:
         profile = pprof.parse(_plain(data))
     except Exception as error:
         raise Refused(422, f"the profile cannot be read: {error}") from None
+    repair(profile, labels["pyroscope_spy"])
     name = metric_name([kind for kind, _ in pprof.types(profile)[0]], config)
     return [Push({"__name__": name, **labels}, profile, **more)]
 
@@ -297,7 +335,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             if url.path in ("/ingest", "/pyroscope/ingest"):
                 query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
-                self.server.pyroscope.take(_ingest(query, headers, body))
+                self.server.pyroscope.take(_ingest(query, headers, body, self.server.pyroscope.jfr_reader))
                 return self._answer(200, None, b"")
             if not url.path.endswith(PUSH_PATH):
                 return self._error(404, "Not Found")

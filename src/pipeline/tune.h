@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rules at run time: for a while, more of something. A component that can do more on demand (scrape
+ * a target, keep a service's links) has a tunable and registers it with its host; whoever sets
+ * rules sends an errand (errand.h) to every worker and calls the three functions below there. A
+ * tunable ends what a rule began when its time is over, by its own timer: nobody has to come back
+ * for that.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+
+struct br_host;
+struct br_node;
+
+#define BR_RULES_MAX 64 /* that a tunable has to be able to hold at a time */
+#define BR_RULE_TEXT_MAX 512
+
+/* What is said of one rule. Texts are NULL-terminated and at most BR_RULE_TEXT_MAX bytes. */
+struct br_rule {
+    uint64_t id;         /* not 0 */
+    uint64_t until_ms;   /* monotonic, as br_host_mono_ms has it: the same clock in every worker */
+    const char *service; /* service.name; NULL: any */
+    const char *target;  /* endpoint of a target, as the config writes it; NULL: any */
+    const char *const *types; /* "cpu", "allocs": as receiver pprof calls its profiles */
+    size_t n_types;           /* 0: the component's choice */
+    uint64_t interval_ms;     /* between profiles; 0: the component's */
+    bool keep;                /* keep links: the two below say which, and a percentage of 100 all */
+    double sampling_percentage; /* 0 to 100; 0: not by this */
+    uint64_t slow_threshold_ns; /* spans of at least so long; 0: not by this */
+};
+
+/* One thing that is collected now. All is borrowed until return. */
+struct br_collected {
+    const char *component; /* id of the node: "pprof/shops" */
+    const char *service;   /* "" where it is not known */
+    const char *target;    /* URL of what is scraped, or "" */
+    const char *type;      /* "cpu", "links" */
+    uint64_t interval_ms;  /* 0: there is none */
+    uint64_t rule;         /* that asks for it; 0: the config */
+    uint64_t until_ms;     /* when that rule ends; 0: never */
+    const char *state;     /* a word: "ok", "failing", "in use", "waiting" */
+};
+typedef void br_collected_fn(const struct br_collected *c, void *arg);
+
+struct br_tunable;
+
+struct br_tunable_ops {
+    /* Begins to obey a rule at once; one of the same id is replaced. Copies what it keeps. Returns
+     * how many things it applies to (0: the rule is not for this tunable, and is not kept), or a
+     * code with a sentence: BR_EFULL with BR_RULES_MAX rules. */
+    int (*apply)(struct br_tunable *t, const struct br_rule *rule, struct br_err *err);
+    /* Ends a rule before its time; nothing where it does not know it. */
+    void (*withdraw)(struct br_tunable *t, uint64_t id);
+    /* Calls `fn` for everything it collects. */
+    void (*list)(const struct br_tunable *t, br_collected_fn *fn, void *arg);
+};
+
+/* A member of a node's state. */
+struct br_tunable {
+    const struct br_tunable_ops *ops;
+    struct br_list link; /* host->tunables */
+};
+
+/* From start and until destroy; both in the thread of the host. The second accepts a zeroed one. */
+void br_tunable_register(struct br_tunable *t, struct br_host *host);
+void br_tunable_unregister(struct br_tunable *t);
+
+/* What an errand does at each worker: these ask all tunables there. br_tune_apply returns the sum
+ * of what they returned, or the first code; then the rule is withdrawn from all of them. A host
+ * that is draining takes no rule: 0. */
+int br_tune_apply(struct br_host *host, const struct br_rule *rule, struct br_err *err);
+void br_tune_withdraw(struct br_host *host, uint64_t id);
+void br_tune_list(struct br_host *host, br_collected_fn *fn, void *arg);
+
+/* True when `rule` names the type, or names none and `by_default`. */
+bool br_rule_has_type(const struct br_rule *rule, const char *type, bool by_default);
