@@ -12,7 +12,7 @@
 
 #define SPAN_ATTRIBUTES 9 /* fields of Span and Resource */
 #define RESOURCE_ATTRIBUTES 1
-#define CHUNK 128u
+#define CHUNK 256u
 #define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
 
 /* --- Attributes ------------------------------------------------------------------------------ */

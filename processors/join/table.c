@@ -13,7 +13,7 @@
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
-#define BYTES_PER_FAMILY 256u    /* of the table, at least: one family for two spans */
+#define BYTES_PER_FAMILY 1024u /* of the table, at least: one head for some five spans */
 
 static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
 {
@@ -211,6 +211,21 @@ static bool is_located(const struct join_table *t, const struct join_span *span)
     return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
 }
 
+/* As br_put_bytes, in line for what names are long: their last bytes are copied twice. */
+static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
+{
+    if (len < 8 || len > 32)
+        return br_put_bytes(p, text, len);
+    if (len >= 16) {
+        memcpy(p, text, 16);
+        memcpy(p + len - 16, text + len - 16, 16);
+    } else {
+        memcpy(p, text, 8);
+        memcpy(p + len - 8, text + len - 8, 8);
+    }
+    return p + len;
+}
+
 static void write_record(struct record *r, const struct join_span *span, uint32_t size,
                          uint32_t figures, uint64_t now_ms)
 {
@@ -232,8 +247,8 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     if (span->trace_id)
         memcpy(r->trace_id, span->trace_id, 16);
     uint8_t *text = (uint8_t *)(r + 1);
-    text = br_put_bytes(text, span->name, span->name_len);
-    text = br_put_bytes(text, span->service, span->service_len);
+    text = put_text(text, span->name, span->name_len);
+    text = put_text(text, span->service, span->service_len);
     (void)br_put_bytes(text, span->attributes, span->attributes_len);
 }
 
@@ -257,7 +272,7 @@ static void link_record(struct join_table *t, struct shard *s, struct record *r,
                               .container = span->where.v[JOIN_CONTAINER],
                               .service = span->where.v[JOIN_SERVICE]};
     uint64_t hash = thread_hash(t, span->thread, a->process);
-    join_family_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+    join_thread_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
 }
 
 static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
@@ -288,16 +303,14 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
 #define AHEAD 256u
 #define WARM_BYTES 128u /* about what a record takes */
 
-/* Brings on the way what the next records overwrite, and what leaves for them. */
+/* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
+ */
 static void warm(const struct shard *s, uint64_t bytes)
 {
-    const uint8_t *head = s->ring + s->head_at, *tail = (const uint8_t *)at(s, s->tail);
-    for (uint64_t i = 0; i < bytes; i += 64) {
-        if (s->head_at + i < s->ring_size)
-            __builtin_prefetch(head + i, 1);
-        if ((uint64_t)(tail - s->ring) + i < s->ring_size)
-            __builtin_prefetch(tail + i, 1);
-    }
+    const uint8_t *head = s->ring + s->head_at;
+    uint64_t most = s->ring_size - s->head_at;
+    for (uint64_t i = 0; i < bytes && i < most; i += 64)
+        __builtin_prefetch(head + i, 1);
 }
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
