@@ -7,13 +7,13 @@
 #include "base/mem.h"
 #include "processors/join/table_internal.h"
 
-/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes four of fifteen slots
- * are used when the ring is full (one record in thirty thousand finds its bucket full then), and
- * figures; records take the rest. */
+/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of seven slots are
+ * used when the ring is full (one bucket in two hundred is full then, and next to none with its
+ * neighbour), and figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
-#define BYTES_PER_FAMILY 1024u /* of the table, at least: one head for some five spans */
+#define BYTES_PER_FAMILY 1024u   /* of the table, at least: one head for some five spans */
 
 static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
 {
@@ -28,10 +28,15 @@ static void advance(struct shard *s, uint32_t size)
         s->head_at = 0;
 }
 
+static struct bucket *neighbour_of(const struct shard *s, const struct bucket *b)
+{
+    return s->buckets + ((uint64_t)(b - s->buckets) ^ 1);
+}
+
 static uint64_t position_in(const struct bucket *b, unsigned slot)
 {
-    uint64_t v;
-    memcpy(&v, b->positions + 6u * slot, sizeof v); /* the last one's spare bytes are the padding */
+    uint64_t v; /* the last one's spare bytes are those of `spilled` */
+    memcpy(&v, (const uint8_t *)b + offsetof(struct bucket, positions) + 6u * slot, sizeof v);
     return (v & 0xffffffffffffu) * 8;
 }
 
@@ -40,6 +45,14 @@ static void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t po
     position /= 8;
     b->tags[slot] = (uint16_t)(hash >> 48);
     memcpy(b->positions + 6u * slot, &position, 6);
+}
+
+/* True when a record of this bucket may lie in the neighbour. */
+static bool has_spilled(const struct shard *s, const struct bucket *b)
+{
+    uint64_t position = 0;
+    memcpy(&position, b->spilled, sizeof b->spilled);
+    return position * 8 >= s->tail;
 }
 
 /* --- The ring ------------------------------------------------------------------------------- */
@@ -121,7 +134,7 @@ static uint32_t tagged(const struct bucket *b, uint16_t tag)
 {
     const uint64_t ones = 0x0001000100010001u;
     uint32_t hits = 0;
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 2; i++) {
         uint64_t four;
         memcpy(&four, (const uint8_t *)b + 8 * i, sizeof four);
         four ^= ones * tag;
@@ -131,27 +144,37 @@ static uint32_t tagged(const struct bucket *b, uint16_t tag)
     return hits & ((1u << WAYS) - 1);
 }
 
+/* Looks through one bucket: true when it has the record; in `half` what may be it. */
+static bool find_in(const struct shard *s, struct bucket *b, uint64_t hash, uint64_t span_id,
+                    const uint8_t *trace_id, struct place *half)
+{
+    for (uint32_t hits = tagged(b, (uint16_t)(hash >> 48)); hits; hits &= hits - 1) {
+        int slot = __builtin_ctz(hits);
+        if (!live(s, b, (unsigned)slot))
+            continue;
+        enum match m = match(at(s, position_in(b, (unsigned)slot)), span_id, trace_id);
+        if (m == MATCH_NONE)
+            continue;
+        half->ambiguous = half->ambiguous || (m == MATCH_SPAN && half->slot >= 0);
+        half->bucket = b;
+        half->slot = slot;
+        if (m == MATCH_BOTH)
+            return true;
+    }
+    return false;
+}
+
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
 static struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
                          const uint8_t *trace_id)
 {
-    struct place place = {.bucket = bucket_of(s, hash), .slot = -1};
-    int half = -1;
-    for (uint32_t hits = tagged(place.bucket, (uint16_t)(hash >> 48)); hits; hits &= hits - 1) {
-        int slot = __builtin_ctz(hits);
-        if (!live(s, place.bucket, (unsigned)slot))
-            continue;
-        enum match m = match(at(s, position_in(place.bucket, (unsigned)slot)), span_id, trace_id);
-        if (m == MATCH_BOTH) {
-            place.slot = slot;
-            return place;
-        }
-        place.ambiguous = place.ambiguous || (m == MATCH_SPAN && half >= 0);
-        if (m == MATCH_SPAN)
-            half = slot;
-    }
-    if (!place.ambiguous)
-        place.slot = half;
+    struct bucket *b = bucket_of(s, hash);
+    struct place place = {.bucket = b, .slot = -1};
+    if (find_in(s, b, hash, span_id, trace_id, &place) ||
+        (has_spilled(s, b) && find_in(s, neighbour_of(s, b), hash, span_id, trace_id, &place)))
+        place.ambiguous = false;
+    else if (place.ambiguous)
+        place.slot = -1;
     return place;
 }
 
@@ -160,8 +183,8 @@ static struct record *record_at(const struct shard *s, const struct place *p)
     return p->slot < 0 ? NULL : at(s, position_in(p->bucket, (unsigned)p->slot));
 }
 
-/* The slot for a new record: the next free one or, in a full bucket, the oldest. */
-static unsigned spare(const struct shard *s, const struct bucket *b)
+/* The next free slot or, in a full bucket, the oldest. */
+static unsigned spare_in(const struct shard *s, const struct bucket *b)
 {
     unsigned slot = b->next;
     for (unsigned n = 0; n < WAYS && live(s, b, slot); n++)
@@ -169,10 +192,30 @@ static unsigned spare(const struct shard *s, const struct bucket *b)
     return slot;
 }
 
-static void fill(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
+/* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
+static struct place spare(const struct shard *s, uint64_t hash)
 {
+    struct bucket *b = bucket_of(s, hash);
+    struct place p = {.bucket = b, .slot = (int)spare_in(s, b)};
+    if (live(s, b, (unsigned)p.slot)) {
+        struct bucket *other = neighbour_of(s, b);
+        unsigned slot = spare_in(s, other);
+        if (!live(s, other, slot))
+            p = (struct place){.bucket = other, .slot = (int)slot};
+    }
+    return p;
+}
+
+static void fill(const struct shard *s, const struct place *p, uint64_t hash, uint64_t position)
+{
+    struct bucket *b = p->bucket, *own = bucket_of(s, hash);
+    unsigned slot = (unsigned)p->slot;
     b->next = (uint16_t)(slot + 1 < WAYS ? slot + 1 : 0);
     set_slot(b, slot, hash, position);
+    if (b != own) {
+        position /= 8;
+        memcpy(own->spilled, &position, sizeof own->spilled);
+    }
 }
 
 static uint32_t record_size(size_t texts)
@@ -289,10 +332,10 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
         figures = take_over(t, s, old, span, now_ms, out);
         set_slot(place.bucket, (unsigned)place.slot, hash, position);
     } else {
-        unsigned slot = spare(s, place.bucket);
-        if (live(s, place.bucket, slot))
-            leave(t, s, at(s, position_in(place.bucket, slot)), now_ms, out);
-        fill(place.bucket, slot, hash, position);
+        place = spare(s, hash);
+        if (live(s, place.bucket, (unsigned)place.slot))
+            leave(t, s, record_at(s, &place), now_ms, out);
+        fill(s, &place, hash, position);
     }
     struct record *r = at(s, position);
     write_record(r, span, size, figures, now_ms);
@@ -323,9 +366,7 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
     for (unsigned i = 0; i < n; i++) {
         struct hashes *h = &hashes[i];
         h->span = mix(t, br_load64(spans[i].span_id));
-        const struct bucket *b = bucket_of(shard_of(t, h->span), h->span);
-        __builtin_prefetch(b, 1);
-        __builtin_prefetch((const uint8_t *)b + 64, 1);
+        __builtin_prefetch(bucket_of(shard_of(t, h->span), h->span), 1);
         if (spans[i].trace_id) {
             h->family = family_hash(t, spans[i].trace_id, spans[i].service_hash);
             __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
@@ -394,9 +435,8 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
                          .seen = tenths(now_ms),
                          .pending = true,
                          .has_trace = sample->trace_id != NULL};
-    struct bucket *b = bucket_of(s, hash);
-    unsigned slot = spare(s, b);
-    if (live(s, b, slot)) {
+    struct place place = spare(s, hash);
+    if (live(s, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         r->dead = true;
         return false;
@@ -404,7 +444,7 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
     add_to_figures(t, figures_of(t, s, r, true), sample, !sample->held);
-    fill(b, slot, hash, s->head - size);
+    fill(s, &place, hash, s->head - size);
     s->n_pending++;
     return true;
 }
@@ -529,7 +569,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 
 static void init_shard(const struct join_table *t, struct shard *s, uint8_t *memory, size_t bytes)
 {
-    s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket);
+    s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket) & ~(uint64_t)1;
     size_t slots = s->n_buckets * sizeof(struct bucket);
     s->n_figures = (uint32_t)(bytes / 16 * (t->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
                               t->figures_size);

@@ -5,8 +5,9 @@
  *
  * It takes a fixed number of bytes from its beginning. Spans lie in rings, one a shard, oldest
  * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
- * label often brings a span id alone. Lookup is by one bucket of fifteen slots, two neighbouring
- * cache lines; a slot whose record has left the ring is free again without anybody touching it.
+ * label often brings a span id alone. Lookup is by one bucket of seven slots, a cache line, and
+ * now and then its neighbour; a slot whose record has left the ring is free again without anybody
+ * touching it.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes.

@@ -13,20 +13,21 @@
 #include "wire/protobuf.h"
 
 #define SHARDS 16u
-#define WAYS 15u /* slots of a bucket */
+#define WAYS 7u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICES 4096u
 #define RESERVED 8u /* position 0 means an empty slot */
 
-/* Two cache lines side by side. Slots are filled one after the other, round and round, so that
- * the next one is the oldest, whose record most likely has left. Tags lie together: four words tell
- * which may match. */
+/* A cache line. Slots are filled one after the other, round and round, so that the next one is the
+ * oldest, whose record most likely has left. Tags lie together: two words tell which may match.
+ * What a full bucket has no room for lies in its neighbour, the next line or the one before. */
 struct bucket {
     uint16_t tags[WAYS];
-    uint16_t next;         /* slot to fill */
-    uint8_t positions[96]; /* six bytes each, in units of 8 bytes: never comes round */
+    uint16_t next;               /* slot to fill */
+    uint8_t positions[6 * WAYS]; /* six bytes each, in units of 8 bytes: never comes round */
+    uint8_t spilled[6];          /* position of the last record of its own in the neighbour */
 };
-_Static_assert(sizeof(struct bucket) == 128, "a bucket is two cache lines");
+_Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
 /* In the ring, 8-byte aligned, followed by the texts. */
 struct record {
