@@ -254,17 +254,23 @@ static bool is_located(const struct join_table *t, const struct join_span *span)
     return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
 }
 
-/* As br_put_bytes, in line for what names are long: their last bytes are copied twice. */
+/* As br_put_bytes, in line for what names are long: the middle is copied twice. */
 static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
 {
-    if (len < 8 || len > 32)
-        return br_put_bytes(p, text, len);
-    if (len >= 16) {
+    if (len < 4 || len > 64)
+        return len ? br_put_bytes(p, text, len) : p;
+    if (len >= 32) {
+        memcpy(p, text, 32);
+        memcpy(p + len - 32, text + len - 32, 32);
+    } else if (len >= 16) {
         memcpy(p, text, 16);
         memcpy(p + len - 16, text + len - 16, 16);
-    } else {
+    } else if (len >= 8) {
         memcpy(p, text, 8);
         memcpy(p + len - 8, text + len - 8, 8);
+    } else {
+        memcpy(p, text, 4);
+        memcpy(p + len - 4, text + len - 4, 4);
     }
     return p + len;
 }
@@ -292,7 +298,8 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     uint8_t *text = (uint8_t *)(r + 1);
     text = put_text(text, span->name, span->name_len);
     text = put_text(text, span->service, span->service_len);
-    (void)br_put_bytes(text, span->attributes, span->attributes_len);
+    if (span->attributes_len)
+        (void)br_put_bytes(text, span->attributes, span->attributes_len);
 }
 
 struct hashes {
