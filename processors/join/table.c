@@ -251,7 +251,8 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
 
 static bool is_located(const struct join_table *t, const struct join_span *span)
 {
-    return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
+    return t->threads && span->trace_id && span->thread && span->where &&
+           span->where->v[JOIN_PROCESS];
 }
 
 /* As br_put_bytes, in line for what names are long: the middle is copied twice. */
@@ -317,10 +318,10 @@ static void link_record(struct join_table *t, struct shard *s, struct record *r,
         return;
     struct whereabouts *a = whereabouts_of(r);
     r->located = true;
-    *a = (struct whereabouts){.process = span->where.v[JOIN_PROCESS],
-                              .host = span->where.v[JOIN_HOST],
-                              .container = span->where.v[JOIN_CONTAINER],
-                              .service = span->where.v[JOIN_SERVICE]};
+    *a = (struct whereabouts){.process = span->where->v[JOIN_PROCESS],
+                              .host = span->where->v[JOIN_HOST],
+                              .container = span->where->v[JOIN_CONTAINER],
+                              .service = span->where->v[JOIN_SERVICE]};
     uint64_t hash = thread_hash(t, span->thread, a->process);
     join_thread_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
 }

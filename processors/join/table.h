@@ -88,8 +88,8 @@ struct join_span {
     const uint8_t *span_id;   /* 8 bytes */
     const uint8_t *parent_id; /* or NULL */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
-    struct join_identity where;   /* when entered, in a table with threads */
+    uint32_t thread, thread_name;      /* hashes of thread.id and thread.name; 0: not known */
+    const struct join_identity *where; /* when entered, in a table with threads; or NULL */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
