@@ -306,9 +306,9 @@ static void configs(void **state)
         {"{spans: {include: {match_type: regexp, regexp: {cacheenabled: true, cachemaxnumentries: "
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
-         "effect\n"
+         "effect: patterns are compiled and not cached\n"
          "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
-         "no effect\n"},
+         "no effect: patterns are compiled and not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}",
          "test.yaml:1:10: x::traces: conditions in the Collector's expression language (OTTL) are "
          "not supported; use spans or profiles with include and exclude, of match_type strict or "
@@ -330,9 +330,12 @@ static void configs(void **state)
          "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
          "strict or regexp\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
-         "warning: test.yaml:1:2: x::error_mode: is read and has no effect\n"
-         "warning: test.yaml:1:22: x::logs: is read and has no effect\n"
-         "warning: test.yaml:1:32: x::metrics: is read and has no effect\n"},
+         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: of the "
+         "Collector's, for its expression language\n"
+         "warning: test.yaml:1:22: x::logs: is read and has no effect: of the "
+         "Collector's, for a signal that is not here\n"
+         "warning: test.yaml:1:32: x::metrics: is read and has no effect: of the "
+         "Collector's, for a signal that is not here\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
          "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is no regular expression: "
