@@ -9,8 +9,8 @@
 #include "processors/join/table_internal.h"
 
 /* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of seven slots are
- * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with its
- * neighbour), and figures; records take the rest. */
+ * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
+ * its neighbour), and figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
