@@ -12,7 +12,8 @@
 #define EXIT_USAGE 2
 
 static const char help[] =
-    "Braid: a pipeline server for traces and profiles that joins every profile sample to its span.\n"
+    "Braid: a pipeline server for traces and profiles that joins every profile sample to its "
+    "span.\n"
     "\n"
     "Usage:\n"
     "  braid --config FILE [--config FILE ...] [--set KEY=VALUE ...]   run\n"
@@ -64,7 +65,8 @@ static void warn_gates(const char *list)
     }
 }
 
-/* The value of an option, from "--name=value" or the next argument; NULL when it is another option. */
+/* The value of an option, from "--name=value" or the next argument; NULL when it is another option.
+ */
 static const char *value_of(const char *name, int argc, char **argv, int *i)
 {
     const char *arg = argv[*i];
@@ -119,7 +121,7 @@ static void print_errors(const struct br_errs *errs)
 
 static const char *signals_of(const struct br_component *c)
 {
-    return c->signals == BR_BOTH_SIGNALS               ? "traces, profiles"
+    return c->signals == BR_BOTH_SIGNALS              ? "traces, profiles"
            : c->signals == BR_SIGNAL_BIT(BR_TRACES)   ? "traces"
            : c->signals == BR_SIGNAL_BIT(BR_PROFILES) ? "profiles"
                                                       : "-";
@@ -154,11 +156,11 @@ static int list_components(bool json)
     if (json)
         (void)printf("%s]\n", out.data ? out.data : "[");
     else
-        (void)printf("%-10s %-15s %-10s %-17s %-12s %s\n", "KIND", "NAME", "ALIAS", "SIGNALS",
+        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", "KIND", "NAME", "ALIAS", "SIGNALS",
                      "STABILITY", "");
     for (size_t i = 0; br_components[i] && !json; i++) {
         const struct br_component *c = br_components[i];
-        (void)printf("%-10s %-15s %-10s %-17s %-12s %s\n", br_kind_name(c->kind), c->name,
+        (void)printf("%-10s %-22s %-10s %-17s %-12s %s\n", br_kind_name(c->kind), c->name,
                      c->alias ? c->alias : "", signals_of(c), c->stability, c->help);
     }
     br_str_release(&out);

@@ -91,6 +91,11 @@ static int refuse(const struct br_yaml *conditions, const char *path, const char
                        "strict or regexp");
 }
 
+static bool is_empty(const struct side *side)
+{
+    return !side->include && !side->exclude;
+}
+
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -111,6 +116,9 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         rc = refused[i] == BR_ENOMEM || !rc ? refused[i] : rc;
+    if (!rc && is_empty(&c->spans) && is_empty(&c->profiles))
+        br_errs_warn(errs, node, path,
+                     "neither spans nor profiles has include or exclude: nothing is dropped");
     return rc;
 }
 

@@ -93,6 +93,8 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
                         : percentage > 0 && (double)percentage / 100 < 0x1p-56
                             ? "is too small: at least 2^-56 of the traces, or 0"
                             : NULL;
+    if (!at)
+        br_errs_warn(errs, node, path, "sampling_percentage is not set, and 0: no trace is kept");
     char *where = wrong ? br_arena_printf(arena, "%s::sampling_percentage", path) : NULL;
     if (wrong && !where)
         return BR_ENOMEM;

@@ -268,7 +268,12 @@ static void configs(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"{}", ""},
+        {"{}",
+         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "dropped\n"},
+        {"{spans: {}}",
+         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "dropped\n"},
         {"{spans: {include: {services: [a]}}}",
          "test.yaml:1:19: x::spans::include: \"match_type\" is missing and has no default\n"},
         {"{spans: {include: {match_type: exact, services: [a]}}}",
@@ -335,7 +340,9 @@ static void configs(void **state)
          "warning: test.yaml:1:22: x::logs: is read and has no effect: of the "
          "Collector's, for a signal that is not here\n"
          "warning: test.yaml:1:32: x::metrics: is read and has no effect: of the "
-         "Collector's, for a signal that is not here\n"},
+         "Collector's, for a signal that is not here\n"
+         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "dropped\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
          "test.yaml:1:82: x::spans::exclude::libraries[1]::version: is no regular expression: "

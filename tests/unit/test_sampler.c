@@ -607,6 +607,9 @@ static void configs(void **state)
     static const char *const cases[][2] = {
         {"{sampling_percentage: 15.3, mode: proportional}", ""},
         {"{sampling_percentage: 15.3, hash_seed: 22}", ""},
+        {"{sampling_percentage: 0}", ""},
+        {"{}",
+         "warning: test.yaml:1:1: x: sampling_percentage is not set, and 0: no trace is kept\n"},
         {"{sampling_percentage: .inf}",
          "test.yaml:1:23: x::sampling_percentage: must be a number, got \".inf\"\n"},
         {"{sampling_percentage: -15.3}",
