@@ -68,7 +68,7 @@ static int on_setting(struct recording *r, const uint64_t *v)
                       r->chunk.classes[class].id == (int64_t)v[BR_JFR_ID];
     if (text_is(&r->text, "event")) {
         rc = read_text(r, v[BR_JFR_VALUE], &r->event);
-        r->has_event = true;
+        r->has_event = r->event.len > 0; /* the profiler writes null where it was not asked */
         r->wall = !rc && text_is(&r->event, "wall");
     } else if (of_samples && (text_is(&r->text, "period") || text_is(&r->text, "interval"))) {
         rc = read_text(r, v[BR_JFR_VALUE], &r->text);
@@ -212,7 +212,7 @@ static int on_event(struct recording *r, int type, const uint64_t *v, struct br_
         return on_setting(r, v);
     struct br_jfr_sample sample = {.values = {1, 0}};
     int rc = br_jfr_stack(&r->stacks, &r->chunk, v[BR_JFR_STACK], &sample.key.stack, err);
-    if (rc <= 0)
+    if (rc < 0 || (!rc && r->samples.fold))
         return rc;
     rc = tags_of(r, v, &sample.key.tags);
     if (!rc && !r->samples.fold) {

@@ -47,6 +47,10 @@ static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
 {
     if (__builtin_expect(in->p < in->end && *in->p < 0x80, 1))
         return *in->p++;
+    if (in->end - in->p >= 2 && in->p[1] < 0x80) {
+        in->p += 2;
+        return (uint64_t)in->p[-1] << 7 | (in->p[-2] & 0x7f);
+    }
     return br_jfr_varint_slow(in);
 }
 
@@ -189,6 +193,8 @@ void br_jfr_ids_release(struct br_jfr_ids *t);
 
 /* --- A chunk ---------------------------------------------------------------------------------- */
 
+#define BR_JFR_WANTED 1024 /* ten bits: what two bytes of LEB128 surely have */
+
 struct br_jfr_chunk {
     const uint8_t *data;
     uint32_t size;
@@ -196,12 +202,16 @@ struct br_jfr_chunk {
     uint32_t pools_at, metadata_at;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
+    const uint8_t *known; /* the metadata that the following is of */
+    uint32_t known_len;   /* 0: of none */
+    bool known_packed;
     struct br_jfr_class *classes; /* by id, ascending */
     uint32_t n_classes, classes_cap;
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
     uint32_t class_of[BR_JFR_N_TYPES]; /* index, or BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT]; /* of those that have a class */
+    bool wanted[BR_JFR_WANTED]; /* by an event's type modulo: whether event_ids has one of these */
     struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* of THREAD to SYMBOL, and of STRING */
 };
 
@@ -209,7 +219,8 @@ struct br_jfr_chunk {
 #define BR_JFR_HEADER 68
 
 /* Reads the chunk that begins at data[0], up to its events, replacing what `c` had. Returns 0,
- * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until the next. */
+ * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until
+ * br_jfr_chunk_release. */
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *c);
 
@@ -219,7 +230,12 @@ int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err);
 int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err);
 
 /* A reader from offset `at` to the chunk's end. */
-struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at);
+static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at)
+{
+    bool bad = at < BR_JFR_HEADER || at > c->size;
+    const uint8_t *end = c->data + c->size;
+    return (struct br_jfr_in){bad ? end : c->data + at, end, c->packed, bad};
+}
 
 /* The class with this id, or NULL. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id);

@@ -8,7 +8,8 @@
  *
  * Two ways to keep a sample:
  * - What a Pyroscope client sent goes on to Pyroscope, and must be there what it would have been had it
- *   gone there directly: samples of equal stack and labels are folded, threads and times forgotten.
+ *   gone there directly: samples of equal stack and labels are folded, threads and times forgotten,
+ *   samples whose stack is not in the recording too.
  * - Otherwise nothing is lost: each event is a sample with its time, and has `thread.name` and
  *   `thread.id` (Java's number, as OpenTelemetry's Java agent has it on spans) as attributes, so that a
  *   join can find the span that was open then.
@@ -17,6 +18,7 @@
  * - The number of samples of a profiler.WallClockSample counts for that event only.
  * - Ids of stack traces are known within their chunk only.
  * - Durations are in the header's ticks.
+ * - A profile of times has a period, so that its values can be told as numbers of samples.
  */
 #pragma once
 
@@ -35,6 +37,8 @@ struct br_jfr_label {
 struct br_jfr_context {
     const struct br_jfr_label *v; /* keys ascending, each once */
     uint32_t n;
+    bool has_span, has_trace; /* old agents have the span's ids among the labels */
+    uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_labels {

@@ -52,6 +52,9 @@ EXAMPLES = {
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
     "quickstart.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
+    "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
+        traces="tempo:4317", profiles="pyroscope:4040", spans_by=("grpc", "http"),
+        samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
@@ -184,7 +187,8 @@ def check_spans(run, ids):
     return {(span.trace_id.hex(), span.span_id.hex()): span for _, _, span in arrived}
 
 
-MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_count", "profile.duration_us")
+MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_count", "profile.duration_us",
+         "profile.inclusive_sample_count", "profile.inclusive_duration_us")
 
 
 def unmarked(span):
@@ -198,19 +202,26 @@ def unmarked(span):
 
 
 def check_marks(example, spans, ids):
-    """The last run's spans are those of a service that is known to be profiled."""
+    """The last run's spans are those of a service that is known to be profiled. Sample n has n + 1 times 10 ms of
+    its span; a span has those of the spans below it, too."""
+    below = {}
+    for n, (trace, span) in enumerate(ids[-1]):
+        at = span if n < N_LINKED else ""
+        while at:
+            below.setdefault(at, []).append(n)
+            at = spans[trace, at].parent_span_id.hex()
     for n, (trace, span) in enumerate(ids[-1]):
         marks = {key: value for key, value in otlp.attributes_of(spans[trace, span].attributes).items()
                  if key in MARKS}
-        profiled = n < N_LINKED  # sample n has n + 1 times 10 ms of its span
-        if example.figures and profiled:
+        own, its = n < N_LINKED, below.get(span, [])
+        want = {"pyroscope.profile.id": span} if (own if example.figures else example.marks) else {}
+        if example.figures and its:
             assert marks.pop("profile.id")
-            assert marks == {"pyroscope.profile.id": span, "profile.type": "cpu:nanoseconds", "profile.sample_count": 1,
-                             "profile.duration_us": (n + 1) * 10_000}
-        elif example.marks and not example.figures:
-            assert marks == {"pyroscope.profile.id": span}
-        else:
-            assert not marks
+            want |= {"profile.type": "cpu:nanoseconds",
+                     "profile.sample_count": own, "profile.duration_us": own * (n + 1) * 10_000,
+                     "profile.inclusive_sample_count": len(its),
+                     "profile.inclusive_duration_us": sum(10_000 * (each + 1) for each in its)}
+        assert marks == want
 
 
 def check_samples(run, spans, sent):
