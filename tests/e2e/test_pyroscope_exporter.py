@@ -9,7 +9,7 @@ import pytest
 import clients
 import otlp
 import pprof
-from braid import pipelines
+from braid import pipelines, until
 from otlp import PROFILES, attribute
 from pyroscope import Key, Pyroscope
 
@@ -337,6 +337,7 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
     server = through()
     send(server, cpu_request(13))
     pyroscope.wait(12)
+    until(lambda: server.ledger("profiles")["dropped"] == 1, "the bad one was given up")
     assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
     assert len(pyroscope.profiles()) == 12  # none of them twice
     dropped = server.metrics()["braid_ledger_dropped"]
