@@ -68,7 +68,8 @@ static bool is(const void *text, size_t len, const char *name)
     return len == strlen(name) && memcmp(text, name, len) == 0;
 }
 
-/* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts. */
+/* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts.
+ */
 static void find_ids(struct br_jfr_context *c, const void *key, size_t key_len, const void *value,
                      size_t len)
 {
@@ -223,8 +224,8 @@ static int read_maps(struct reader *r, const uint8_t *data, size_t len)
     return rc ? rc : each(r, data, len, 1, add_context, NULL);
 }
 
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
-                       struct br_build *b, struct br_arena *scratch, struct br_err *err)
+int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len, struct br_build *b,
+                       struct br_arena *scratch, struct br_err *err)
 {
     struct reader r = {.l = l, .build = b, .scratch = scratch};
     int rc = len > UINT32_MAX ? BR_EINVAL : read_maps(&r, data, len);
