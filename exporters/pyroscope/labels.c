@@ -18,7 +18,7 @@ struct pyroscope_labels {
     struct br_node *node;
     const struct pyroscope_label_config *config;
     struct label v[PYROSCOPE_LABELS_MAX]; /* under construction */
-    uint32_t n;
+    uint32_t n, max;
     struct br_arena arena; /* what they need */
     bool no_memory;
     bool keep_empty; /* labels without a value too */
@@ -65,7 +65,7 @@ const struct br_option pyroscope_label_options[] = {
      .offset = offsetof(struct pyroscope_label_config, fixed),
      .help = "labels of every series"},
     BR_INT(struct pyroscope_label_config, max, 30, 2, PYROSCOPE_LABELS_MAX,
-           "most labels of a series; what is over is left out"),
+           "most labels of a series, with those of its samples; what is over is left out"),
     BR_BOOL(struct pyroscope_label_config, sanitize, false,
             "letters, digits and _ only in names; everything else becomes _"),
     BR_OPT_END,
@@ -146,8 +146,11 @@ static void leave_out(struct pyroscope_labels *l, const char *name, size_t len)
     if (l->said_series)
         return;
     l->said_series = true;
-    br_warn(&l->node->log, "a series has more than %lld labels (labels::max): %.*s is left out",
-            (long long)l->config->max, (int)(len < 200 ? len : 200), name);
+    br_warn(
+        &l->node->log,
+        "a series has more than %lld labels (labels::max), with those of its samples: %.*s is left "
+        "out",
+        (long long)l->config->max, (int)(len < 200 ? len : 200), name);
 }
 
 /* The first of a name stays. */
@@ -166,7 +169,7 @@ static void add(struct pyroscope_labels *l, const char *name, size_t len, const 
     for (uint32_t i = 0; i < l->n; i++)
         if (l->v[i].name_len == len && memcmp(l->v[i].name, name, len) == 0)
             return;
-    if (l->n >= l->config->max)
+    if (l->n >= l->max)
         leave_out(l, name, len);
     else
         l->v[l->n++] = (struct label){name, value, len, n};
@@ -274,6 +277,8 @@ bool pyroscope_labels_make(struct pyroscope_labels *l, const struct br_pprof_out
     br_arena_release(&l->arena);
     br_str_clear(&l->encoded);
     l->n = 0;
+    l->max = (uint32_t)l->config->max;
+    l->max = p->n_labels < l->max - 2 ? l->max - p->n_labels : 2;
     l->no_memory = false;
     add_all(l, p);
     for (uint32_t i = 0; i < l->n; i++)

@@ -19,7 +19,7 @@ struct br_pprof_writer {
     struct pprof_head head;
     struct br_pprof_out out;
     uint32_t n_samples; /* in the pprof under construction */
-    uint32_t n_left_out;
+    uint32_t n_left_out, n_labels;
     uint32_t n_before; /* pprofs of the profile, handed out before */
     bool too_large;
     br_pprof_fn *fn;
@@ -237,7 +237,7 @@ static void begin(struct br_pprof_writer *w)
 {
     pprof_tables_begin(&w->tables);
     pprof_head_write(&w->head, &w->tables, (uint64_t)w->n_before * LATER_NS);
-    w->n_samples = w->n_left_out = 0;
+    w->n_samples = w->n_left_out = w->n_labels = 0;
     w->too_large = false;
 }
 
@@ -252,6 +252,7 @@ static int hand_out(struct br_pprof_writer *w)
     out->n_samples = w->n_samples;
     out->n_items = w->n_samples * w->head.n_profiles;
     out->n_left_out = w->n_left_out;
+    out->n_labels = w->n_labels;
     out->too_large = w->too_large;
     w->n_before++;
     int rc = w->fn(out, w->arg);
@@ -294,7 +295,7 @@ static size_t collect_labels(struct br_pprof_writer *w, const struct sample *s)
     const struct pprof_link *link = s->link ? pprof_link(t, s->link) : NULL;
     bool span = link && link->span_id, trace = link && link->trace_id;
     size_t len = 0;
-    uint32_t i;
+    uint32_t i, n_labels = 0;
     w->n_pieces = 0;
     while (pprof_index_next(&x, 2, &i)) {
         const struct pprof_label *label = pprof_label(t, i);
@@ -303,9 +304,12 @@ static size_t collect_labels(struct br_pprof_writer *w, const struct sample *s)
         if (!label->piece.len || contradicts(link, label))
             continue;
         len += add_piece(w, &label->piece);
+        n_labels += label->makes_series;
         span = span && label->role != PPROF_SPAN_ID;
         trace = trace && label->role != PPROF_TRACE_ID;
     }
+    if (n_labels > w->n_labels)
+        w->n_labels = n_labels;
     if (span)
         len += add_piece(w, &link->span);
     if (trace)

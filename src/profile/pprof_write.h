@@ -36,7 +36,8 @@ struct br_pprof_out {
     uint32_t n_items;    /* OTLP's that are in them */
     uint64_t time_ns;    /* unix; 0: the profile does not say */
     uint32_t n_left_out; /* labels of samples that `keep_label` did not want */
-    bool too_large;      /* one sample, and still over max_bytes */
+    uint32_t n_labels; /* the most that one of its samples adds to its series: texts, but for ids */
+    bool too_large;    /* one sample, and still over max_bytes */
 };
 
 typedef int br_pprof_fn(const struct br_pprof_out *p, void *arg);

@@ -105,6 +105,7 @@ const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
     uint32_t key = pprof_string(t, key_index);
     if (a.value.type != BR_VALUE_LIST || !put_list(t, key, &a.value, unit))
         put_value(t, key, &a.value, unit);
+    label->makes_series = label->role == PPROF_LABEL && a.value.type != BR_VALUE_INT;
     label->piece.len = (uint32_t)(t->buffers[PPROF_CACHE].len - at);
     return label;
 }

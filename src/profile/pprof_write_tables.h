@@ -44,9 +44,10 @@ enum pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
 
 struct pprof_label {
     struct pprof_piece piece;
-    uint8_t role;   /* enum pprof_role */
-    int8_t wanted;  /* 0: not asked yet, -1: no, 1: yes */
-    uint8_t id[16]; /* of roles that are ids: the bytes, zeros when it is none */
+    uint8_t role;      /* enum pprof_role */
+    int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
+    bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
+    uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
 };
 
 struct pprof_link {

@@ -9,7 +9,7 @@ import pytest
 import clients
 import otlp
 import pprof
-from braid import pipelines
+from braid import pipelines, until
 from otlp import PROFILES, attribute
 from pyroscope import Key, Pyroscope
 
@@ -266,6 +266,19 @@ def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
     assert left_out == 60 + 8 - 30 and "noise." in server.log()
 
 
+def test_labels_of_samples_count_too(through, pyroscope):
+    """Pyroscope puts them beside those of the series, and refuses what is then over 30."""
+    request = cpu_request(resource={f"noise.{i:02}": str(i) for i in range(60)})
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.attribute_indices.extend(
+        request.attribute(*each) for each in {"a": "x", "b": "y", "span_id": SPAN, "n": 7}.items())
+    send(through(labels={"resource_attributes": ["*"], "sample_attributes": ["*"]}), request)
+    pyroscope.wait(1)
+    [key] = pyroscope.stored()
+    # With __name__ and __delta__, which are not kept.
+    assert len(key.labels) == 30 - 2 and {("a", "x"), ("b", "y")} < key.labels
+
+
 def test_sanitized_names(through, pyroscope):
     server = through(labels={"sanitize": True, "resource_attributes": ["*"]})
     send(server, cpu_request(resource={"k8s.pod-name": "p", "9x": "y"}))
@@ -324,6 +337,7 @@ def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole)
     server = through()
     send(server, cpu_request(13))
     pyroscope.wait(12)
+    until(lambda: server.ledger("profiles")["dropped"] == 1, "the bad one was given up")
     assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
     assert len(pyroscope.profiles()) == 12  # none of them twice
     dropped = server.metrics()["braid_ledger_dropped"]

@@ -126,6 +126,16 @@ def check_labels(labels):
             raise Refused(400, f"label {key[:40]!r} is empty or its value too long")
 
 
+def with_samples(push):
+    """The labels of each series that a push becomes: text labels of samples are labels of the series."""
+    made = [push.labels]
+    for sample in push.profile.sample if push.profile else ():
+        labels = pprof.labels_of(push.profile, sample)
+        made.append({**{key: value for key, value, *_ in labels
+                        if key not in _IDS and isinstance(value, str)}, **push.labels})
+    return made
+
+
 def stored(push):
     """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own. Labels that
     are for the server itself are not kept (memdb.Head.Ingest)."""
@@ -180,7 +190,8 @@ class Pyroscope:
             good = []
             for index, push in enumerate(pushes):
                 try:
-                    check_labels(push.labels)
+                    for labels in with_samples(push):
+                        check_labels(labels)
                     self._apply_rules(push)
                     good.append(push)
                 except Refused as error:

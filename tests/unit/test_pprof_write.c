@@ -142,7 +142,7 @@ static struct br_item *request_of(struct message *profiles, struct message *scop
 struct result {
     struct {
         Pprof *pprof;
-        uint32_t n_types, n_samples, n_items, n_left_out;
+        uint32_t n_types, n_samples, n_items, n_left_out, n_labels;
         uint64_t time_ns;
         size_t size;
         bool too_large, cumulative, from_pyroscope;
@@ -162,6 +162,7 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     r->out[r->n].n_samples = p->n_samples;
     r->out[r->n].n_items = p->n_items;
     r->out[r->n].n_left_out = p->n_left_out;
+    r->out[r->n].n_labels = p->n_labels;
     r->out[r->n].time_ns = p->time_ns;
     r->out[r->n].size = p->buf->len;
     r->out[r->n].too_large = p->too_large;
@@ -463,6 +464,26 @@ static struct message *many(uint32_t n, struct message *more)
     return m;
 }
 
+/* Ids and numbers make no series; the most of one sample counts. */
+static void labels_that_make_series_are_counted(void **state)
+{
+    (void)state;
+    struct message *none_of_them = list(S_ATTRIBUTES, L(2), L(3), STOP);
+    struct message *two_of_them = list(S_ATTRIBUTES, L(1), L(2), L(3), L(6), STOP);
+    struct message *one_of_them = join(list(S_ATTRIBUTES, L(6), STOP), number(S_LINK, 1));
+    struct result *r =
+        write_all(profile(CPU, NS,
+                          join(sample(1, none_of_them, 1),
+                               join(sample(1, two_of_them, 1), sample(1, one_of_them, 1)))),
+                  none(), NULL);
+    assert_int_equal(r->out[0].n_labels, 2);
+    free_result(r);
+    r = write_all(profile(CPU, NS, sample(1, list(S_ATTRIBUTES, L(2), L(3), STOP), 1)), none(),
+                  NULL);
+    assert_int_equal(r->out[0].n_labels, 0);
+    free_result(r);
+}
+
 static bool keep_thread(void *arg, const char *key, size_t len)
 {
     unsigned *n_asked = arg;
@@ -699,6 +720,7 @@ int main(void)
         cmocka_unit_test(a_type_is_there_once),
         cmocka_unit_test(the_order_of_types_comes_back),
         cmocka_unit_test(the_link_holds),
+        cmocka_unit_test(labels_that_make_series_are_counted),
         cmocka_unit_test(labels_by_choice),
         cmocka_unit_test(pieces_by_samples),
         cmocka_unit_test(pieces_by_size),
