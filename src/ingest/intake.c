@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #define DELAY_MS 1000
+#define SHED_DELAY_MS 5000
 #define METADATA_MAX 16384
 
 /* --- The end of an intake --------------------------------------------------------------------- */
@@ -77,6 +78,12 @@ static bool admit(struct br_intake *x)
     }
     if (node->draining || br_host_over_limit(node->host)) {
         br_intake_refuse(x, node->draining ? "shutting down" : "memory limit reached");
+        return false;
+    }
+    if (br_shed_refuses(node->host, x->signal)) {
+        struct br_outcome o =
+            br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "there is too much to do");
+        refuse(x, &o);
         return false;
     }
     return true;
@@ -213,7 +220,10 @@ void br_intake_send(struct br_intake *x, struct br_item *item)
     item->done = on_done;
     item->done_arg = x;
     x->item = item;
-    br_node_forward(g->node, item);
+    if (br_shed_drops(g->node->host, item->signal))
+        br_shed_item(item);
+    else
+        br_node_forward(g->node, item);
 }
 
 /* --- The node --------------------------------------------------------------------------------- */

@@ -43,6 +43,7 @@ static const struct {
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
+    {BR_EXTENSION, "control", "token: 0123456789abcdef"},
 };
 
 struct bed {
