@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast a pprof becomes OTLP: reads a file (plain, not gzip) over and over and prints samples of
- * the pprof per CPU second, one row a line: name, a tab, the figure.
+ * How fast a pprof becomes OTLP, and OTLP a pprof: reads a file (plain, not gzip) over and over,
+ * then writes what was read over and over, and prints samples of the pprof per CPU second, one row
+ * a line: name, a tab, the figure.
  *
  *     pprof FILE [SECONDS]
  */
@@ -12,6 +13,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "pipeline/host.h"
+#include "profile/pprof_write.h"
 #include "profile/profile.h"
 #include "wire/protobuf.h"
 
@@ -22,6 +24,8 @@ struct bench {
     struct br_arena arena;
     struct br_buf *file;
     struct br_build *build;
+    struct br_pprof_writer *writer;
+    struct br_item *item; /* the file as OTLP, to be written */
     uint32_t n_types;
 };
 
@@ -52,8 +56,7 @@ static void read_file(struct bench *b, const char *path)
     (void)fclose(f);
 }
 
-/* One conversion; samples of the pprof. */
-static uint32_t convert(struct bench *b)
+static struct br_item *read_pprof(struct bench *b)
 {
     const struct br_profile_source source = {.data = b->file->data, .len = b->file->len};
     struct br_item *item = br_item_new(&b->host, BR_PROFILES);
@@ -62,19 +65,42 @@ static uint32_t convert(struct bench *b)
         die(item ? err.text : "no memory", "br_profile_read");
     if (br_build_take(b->build, item))
         die("no memory", "br_build_take");
+    br_arena_release(&b->arena);
+    return item;
+}
+
+/* One conversion; samples of the pprof. */
+static uint32_t parse_pprof(struct bench *b)
+{
+    struct br_item *item = read_pprof(b);
     uint32_t n = item->n_items;
     br_item_free(item);
-    br_arena_release(&b->arena);
     return n / b->n_types;
 }
 
-static void measure(struct bench *b, const char *name, double seconds)
+static int on_pprof(const struct br_pprof_out *p, void *arg)
+{
+    uint32_t *n = arg;
+    *n += p->n_samples;
+    return 0;
+}
+
+static uint32_t write_pprof(struct bench *b)
+{
+    uint32_t n = 0;
+    if (br_pprof_write(b->writer, b->item, NULL, on_pprof, &n))
+        die("no memory", "br_pprof_write");
+    return n;
+}
+
+static void measure(struct bench *b, const char *name, uint32_t (*work)(struct bench *),
+                    double seconds)
 {
     uint64_t samples = 0;
-    (void)convert(b);
+    (void)work(b);
     double start = cpu_seconds(), end = start;
     while (end - start < seconds) {
-        samples += convert(b);
+        samples += work(b);
         end = cpu_seconds();
     }
     printf("%s\t%.0f\n", name, (double)samples / (end - start));
@@ -100,13 +126,18 @@ int main(int argc, char **argv)
     struct bench b = {.host = {.ops = &ops, .pool = br_pool_new(FILE_MAX)},
                       .arena = {.max = FILE_MAX}};
     b.build = b.host.pool ? br_build_new(&b.host, FILE_MAX) : NULL;
-    if (!b.build)
+    b.writer = br_pprof_writer_new(&b.host);
+    if (!b.build || !b.writer)
         die("no memory", argv[0]);
     read_file(&b, argv[1]);
     b.n_types = count_types(&b);
     if (!b.n_types)
         die("no samples", argv[1]);
-    measure(&b, "parse", seconds);
+    measure(&b, "parse", parse_pprof, seconds);
+    b.item = read_pprof(&b);
+    measure(&b, "write", write_pprof, seconds);
+    br_item_free(b.item);
+    br_pprof_writer_free(b.writer);
     br_build_free(b.build);
     br_buf_unref(b.file);
     br_pool_free(b.host.pool);

@@ -474,7 +474,7 @@ static int read_row(struct reader *r, const struct br_option *o, const struct br
     char joined[192];
     if (o->kind == BR_OPT_IGNORED) {
         br_errs_warn(r->errs, key, br_path_join(joined, path, key->text),
-                     "is read and has no effect");
+                     "is read and has no effect: %s", o->help);
         return 0;
     }
     if (o->kind == BR_OPT_VALUE)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "egress/call.h"
 #include "otlp/json.h"
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
@@ -15,30 +16,11 @@ struct otlp_sender {
     struct br_node *node;
     const struct otlp_target *target;
     struct br_codec *codec;
-    struct br_list calls;
+    struct br_calls calls;
+    struct br_call_headers named;
     struct br_header headers[1 + BR_HEADERS_MAX];
     size_t n_headers;
-    char *names; /* lower-case header names, terminated, one after the other */
 };
-
-struct call {
-    struct br_list link;
-    struct otlp_sender *sender;
-    struct br_item *item;
-    struct br_client *client;
-    struct br_exchange exchange;
-    struct br_timer timer;
-};
-
-static void end(struct call *c, const struct br_outcome *o)
-{
-    struct br_item *item = c->item;
-    br_host_timer_stop(c->sender->node->host, &c->timer);
-    br_list_remove(&c->link);
-    br_rope_release(&c->exchange.body);
-    br_free(c);
-    br_item_finish(item, o);
-}
 
 /* --- Reading the answer ---------------------------------------------------------------------- */
 
@@ -81,7 +63,7 @@ static void read_partial_json(const uint8_t *text, size_t len, enum br_signal si
     json_decref(root);
 }
 
-static struct br_outcome success(const struct call *c)
+static struct br_outcome success(const struct br_call *c)
 {
     const struct br_exchange *x = &c->exchange;
     struct br_outcome o = BR_OUTCOME_DONE;
@@ -94,12 +76,7 @@ static struct br_outcome success(const struct call *c)
     return o;
 }
 
-static uint32_t clamp_delay(int64_t delay_ms)
-{
-    return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
-}
-
-static struct br_outcome read_grpc(const struct call *c)
+static struct br_outcome read_grpc(const struct br_call *c)
 {
     const struct br_exchange *x = &c->exchange;
     if (x->grpc_status == BR_STATUS_OK)
@@ -121,11 +98,11 @@ static struct br_outcome read_grpc(const struct call *c)
         delay_ms = -1;
     const char *text = x->grpc_message[0] ? x->grpc_message : "no message";
     if (br_status_retryable(status, delay_ms >= 0))
-        return br_outcome_retry(status, clamp_delay(delay_ms), "%s", text);
+        return br_outcome_retry(status, br_call_delay(delay_ms), "%s", text);
     return br_outcome_reject(status, "%s", text);
 }
 
-static struct br_outcome read_http(const struct call *c)
+static struct br_outcome read_http(const struct br_call *c)
 {
     const struct br_exchange *x = &c->exchange;
     char message[128] = "";
@@ -141,46 +118,12 @@ static struct br_outcome read_http(const struct call *c)
                                                                   ? x->response->len
                                                                   : 120),
                        (const char *)x->response->data);
-    switch (x->http_status) {
-    case 429:
-    case 502:
-    case 503:
-    case 504:
-        return br_outcome_retry(
-            BR_STATUS_UNAVAILABLE,
-            clamp_delay(x->retry_after_s < INT64_MAX / 1000 ? x->retry_after_s * 1000 : INT64_MAX),
-            "HTTP %u %s", x->http_status, message);
-    case 413:
-        return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "HTTP 413 %s", message);
-    case 401:
-        return br_outcome_reject(BR_STATUS_UNAUTHENTICATED, "HTTP 401 %s", message);
-    case 403:
-        return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "HTTP 403 %s", message);
-    case 404:
-        return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "HTTP 404 %s", message);
-    case 400:
-        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP 400 %s", message);
-    default:
-        return br_outcome_reject(BR_STATUS_UNKNOWN, "HTTP %u %s", x->http_status, message);
-    }
+    return br_call_refusal(x, message);
 }
 
-static void on_done(struct br_exchange *x)
+static struct br_outcome read_answer(const struct br_call *c)
 {
-    struct call *c = x->user;
-    struct br_outcome o = x->error  ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", x->error_text)
-                          : x->grpc ? read_grpc(c)
-                                    : read_http(c);
-    end(c, &o);
-}
-
-static void on_timeout(struct br_timer *t)
-{
-    struct call *c = br_container_of(t, struct call, timer);
-    br_client_cancel(c->client, &c->exchange);
-    struct br_outcome o = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "no answer in %llu ms",
-                                           (unsigned long long)c->sender->target->timeout_ms);
-    end(c, &o);
+    return c->exchange.grpc ? read_grpc(c) : read_http(c);
 }
 
 /* --- Writing the request --------------------------------------------------------------------- */
@@ -235,24 +178,13 @@ static int make_body(struct otlp_sender *s, const struct br_item *item, struct b
 void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
 {
     const struct otlp_target *t = s->target;
-    struct br_host *host = s->node->host;
-    struct call *c = br_calloc(1, sizeof *c);
-    if (!c) {
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+    struct br_call *c = br_call_new(&s->calls, item, t->client[item->signal]);
+    if (!c)
         return;
-    }
-    c->sender = s;
-    c->item = item;
-    c->client = t->client[item->signal];
-    br_list_append(&s->calls, &c->link);
     struct br_exchange *x = &c->exchange;
     int rc = make_body(s, item, &x->body);
     if (rc) {
-        struct br_outcome o =
-            rc == BR_ENOMEM
-                ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory")
-                : br_outcome_reject(BR_STATUS_INTERNAL, "cannot be encoded: %s", br_strerror(rc));
-        end(c, &o);
+        br_call_fail(c, rc);
         return;
     }
     x->grpc = t->grpc;
@@ -268,31 +200,16 @@ void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     x->headers = s->headers + skip;
     x->n_headers = s->n_headers - skip;
-    x->timeout_ms = t->timeout_ms;
-    x->on_done = on_done;
-    x->user = c;
-    if (t->timeout_ms)
-        (void)br_host_timer(host, &c->timer, t->timeout_ms, on_timeout);
-    br_client_send(c->client, x);
+    br_call_send(c);
 }
 
-/* HTTP/2 wants header names in lower case. */
-static bool copy_headers(struct otlp_sender *s)
+static bool make_headers(struct otlp_sender *s)
 {
-    const struct br_headers *h = s->target->headers;
-    size_t bytes = 1, at = 0;
-    for (size_t i = 0; i < h->n; i++)
-        bytes += strlen(h->names[i]) + 1;
-    s->names = br_malloc(bytes);
-    if (!s->names)
+    if (!br_call_headers_init(&s->named, s->target->headers))
         return false;
     s->headers[s->n_headers++] = (struct br_header){"otlp-profiles-development-version", "1"};
-    for (size_t i = 0; i < h->n; i++) {
-        s->headers[s->n_headers++] = (struct br_header){s->names + at, h->values[i].text};
-        for (const char *c = h->names[i]; *c; c++)
-            s->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
-        s->names[at++] = '\0';
-    }
+    for (size_t i = 0; i < s->named.n; i++)
+        s->headers[s->n_headers++] = s->named.v[i];
     return true;
 }
 
@@ -303,9 +220,9 @@ struct otlp_sender *otlp_sender_new(struct br_node *node, const struct otlp_targ
         return NULL;
     s->node = node;
     s->target = target;
-    br_list_init(&s->calls);
+    br_calls_init(&s->calls, node, target->timeout_ms, read_answer);
     s->codec = br_codec_new();
-    if (!s->codec || !copy_headers(s)) {
+    if (!s->codec || !make_headers(s)) {
         otlp_sender_free(s);
         return NULL;
     }
@@ -316,14 +233,9 @@ void otlp_sender_free(struct otlp_sender *s)
 {
     if (!s)
         return;
-    while (!br_list_empty(&s->calls)) {
-        struct call *c = br_container_of(s->calls.next, struct call, link);
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-        br_client_cancel(c->client, &c->exchange);
-        end(c, &o);
-    }
+    br_calls_release(&s->calls);
     br_codec_free(s->codec);
-    br_free(s->names);
+    br_call_headers_release(&s->named);
     br_free(s);
 }
 

@@ -80,15 +80,15 @@ static int check_matches(const struct side *side, const struct br_yaml *node, co
 }
 
 static int refuse(const struct br_yaml *conditions, const char *path, const char *name,
-                  struct br_errs *errs)
+                  struct br_arena *arena, struct br_errs *errs)
 {
-    if (!conditions)
-        return 0;
-    return br_errs_add(errs, conditions, path,
-                       "\"%s\" has conditions in the Collector's expression language (OTTL), which "
-                       "there is none of here; use spans or profiles with include and exclude, "
-                       "match_type strict or regexp",
-                       name);
+    char *where = conditions ? br_arena_printf(arena, "%s::%s", path, name) : NULL;
+    if (!where)
+        return conditions ? BR_ENOMEM : 0;
+    return br_errs_add(errs, conditions, where,
+                       "conditions in the Collector's expression language (OTTL) are not "
+                       "supported; use spans or profiles with include and exclude, of match_type "
+                       "strict or regexp");
 }
 
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -103,14 +103,14 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     if (rc == BR_ENOMEM)
         return rc;
     const int refused[] = {
-        refuse(c->traces, path, "traces", errs),
-        refuse(c->trace_conditions, path, "trace_conditions", errs),
-        refuse(c->profile_conditions, path, "profile_conditions", errs),
-        refuse(c->profiles.resource, path, "profiles::resource", errs),
-        refuse(c->profiles.profile, path, "profiles::profile", errs),
+        refuse(c->traces, path, "traces", arena, errs),
+        refuse(c->trace_conditions, path, "trace_conditions", arena, errs),
+        refuse(c->profile_conditions, path, "profile_conditions", arena, errs),
+        refuse(c->profiles.resource, path, "profiles::resource", arena, errs),
+        refuse(c->profiles.profile, path, "profiles::profile", arena, errs),
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        rc = refused[i] ? refused[i] : rc;
+        rc = refused[i] == BR_ENOMEM || !rc ? refused[i] : rc;
     return rc;
 }
 

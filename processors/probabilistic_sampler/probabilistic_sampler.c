@@ -86,7 +86,6 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     struct config *c = config;
     const struct br_yaml *at = br_yaml_get(node, "sampling_percentage");
     float percentage = (float)c->sampling_percentage;
-    (void)arena;
     if (!c->labels.trace_id.n)
         c->labels.trace_id = (struct br_strings){trace_ids, BR_COUNT(trace_ids)};
     const char *wrong = !isfinite(percentage) ? "must be a number"
@@ -94,7 +93,10 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
                         : percentage > 0 && (double)percentage / 100 < 0x1p-56
                             ? "is too small: at least 2^-56 of the traces, or 0"
                             : NULL;
-    return wrong ? br_errs_add(errs, at ? at : node, path, "sampling_percentage %s", wrong) : 0;
+    char *where = wrong ? br_arena_printf(arena, "%s::sampling_percentage", path) : NULL;
+    if (wrong && !where)
+        return BR_ENOMEM;
+    return wrong ? br_errs_add(errs, at ? at : node, where, "%s", wrong) : 0;
 }
 
 static double *counter(struct br_node *node, enum br_signal signal, enum sampler_policy policy,

@@ -79,8 +79,7 @@ static void fail(struct pprof_job *j, const char *why)
     struct br_node *node = j->target->scraper->node;
     note(j, PPROF_FAILED);
     if (!j->failing)
-        br_warn(&node->log, "%s%s: %s", j->target->config->endpoint,
-                j->path + strlen(j->target->prefix), why);
+        br_warn(&node->log, "%s%s: %s", j->target->origin, j->path, why);
     j->failing = true;
 }
 
@@ -89,8 +88,7 @@ static void succeed(struct pprof_job *j, enum pprof_result result)
     struct br_node *node = j->target->scraper->node;
     note(j, result);
     if (j->failing)
-        br_info(&node->log, "%s%s: answers again", j->target->config->endpoint,
-                j->path + strlen(j->target->prefix));
+        br_info(&node->log, "%s%s: answers again", j->target->origin, j->path);
     j->failing = false;
 }
 

@@ -47,7 +47,8 @@ struct pprof_job {
 struct pprof_target {
     struct pprof_scraper *scraper;
     const struct pprof_target_config *config;
-    const char *prefix;  /* of the endpoint's URL, before the profile's path */
+    const char *origin;  /* the endpoint's URL without its path, for the log */
+    const char *prefix;  /* its path, which goes before the profile's */
     const char *service; /* by the config, or "" */
     size_t service_len;
     struct br_client *client;

@@ -54,7 +54,9 @@ static int init_target(struct pprof_target *t, struct pprof_scraper *s,
     if (rc)
         return rc;
     t->prefix = br_arena_strndup(&s->arena, endpoint.path, strlen(endpoint.path));
-    if (!t->prefix)
+    t->origin =
+        br_arena_printf(&s->arena, "http%s://%s", endpoint.tls ? "s" : "", endpoint.authority);
+    if (!t->prefix || !t->origin)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     const struct br_label instance = {"instance", strlen("instance"), endpoint.authority,
                                       strlen(endpoint.authority)};

@@ -110,6 +110,24 @@ static int read_sample(struct upload *u, const Push__V1__RawSample *sample,
     return rc;
 }
 
+static int read_samples(struct upload *u, const Push__V1__RawProfileSeries *series, size_t at,
+                        struct br_profile_source *s)
+{
+    int rc = 0;
+    for (size_t i = 0; i < series->n_samples && !rc; i++) {
+        br_build_mark(u->build);
+        rc = read_sample(u, series->samples[i], s);
+        if (rc)
+            br_err_prefix(&u->err, "series[%zu].samples[%zu]: ", at, i);
+        if (rc == BR_EINVAL) {
+            br_build_undo(u->build);
+            upload_leave_out(u, 1);
+            rc = 0;
+        }
+    }
+    return rc;
+}
+
 static int read_series(struct upload *u, const Push__V1__RawProfileSeries *series, size_t at,
                        uint64_t now_ns)
 {
@@ -117,17 +135,27 @@ static int read_series(struct upload *u, const Push__V1__RawProfileSeries *serie
     int rc = check_labels(u, series, at);
     if (!rc)
         rc = make_labels(u, series, at, &resource);
+    if (rc == BR_EINVAL) {
+        upload_leave_out(u, (uint32_t)series->n_samples);
+        return 0;
+    }
     struct br_profile_source s = {.resource = &resource,
                                   .pyroscope_name = value_of(series, "__name__"),
                                   .from_pyroscope = true,
                                   .start_ns = now_ns,
                                   .end_ns = now_ns};
-    for (size_t i = 0; i < series->n_samples && !rc; i++) {
-        rc = read_sample(u, series->samples[i], &s);
-        if (rc)
-            br_err_prefix(&u->err, "series[%zu].samples[%zu]: ", at, i);
-    }
-    return rc;
+    return rc ? rc : read_samples(u, series, at, &s);
+}
+
+/* Where nothing is good, the first reason is that of the whole. */
+static int check_any(struct upload *u, size_t n)
+{
+    if (n == 0)
+        return br_err_set(&u->err, BR_EINVAL, "no profiles received");
+    if (n > u->n_bad)
+        return 0;
+    u->err = u->first;
+    return BR_EINVAL;
 }
 
 int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
@@ -143,7 +171,8 @@ int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
         return br_err_set(&u->err, BR_EINVAL, "the body is no push.v1.PushRequest");
     for (size_t i = 0; i < request->n_series && !rc; i++) {
         n += request->series[i]->n_samples;
-        rc = read_series(u, request->series[i], i, now_ns);
+        if (request->series[i]->n_samples)
+            rc = read_series(u, request->series[i], i, now_ns);
     }
-    return rc || n ? rc : br_err_set(&u->err, BR_EINVAL, "no profiles received");
+    return rc ? rc : check_any(u, n);
 }

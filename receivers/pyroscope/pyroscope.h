@@ -42,6 +42,8 @@ struct upload {
     size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
     enum br_status invalid; /* what BR_EINVAL is at this point */
     struct br_err err;
+    uint32_t n_bad;      /* profiles that were left out ... */
+    struct br_err first; /* ... and why the first of them was */
 };
 
 struct upload_bytes {
@@ -59,6 +61,9 @@ void upload_drop(struct upload *u);
 
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
+
+/* Counts `n` profiles that are left out for what u->err says. */
+void upload_leave_out(struct upload *u, uint32_t n);
 
 /* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say.
  */
@@ -78,7 +83,9 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
 
 bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r);
 
-/* Reads an encoded PushRequest into the upload's builder. Returns as br_profile_read. */
+/* Reads an encoded PushRequest into the upload's builder. As with Pyroscope a profile that cannot be
+ * read, or a series whose labels are no good, does not take the others along. Returns as
+ * br_profile_read; BR_EINVAL where nothing is good. */
 int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len);
 
 /* --- Answers (reply.c) ------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 
 #define TYPES_MAX 64
 #define DEPTH_MAX 16
+#define NODES_MAX 4096
 #define NAME_MAX_LEN 32
 
 struct reader {
@@ -111,7 +112,7 @@ int pyroscope_sample_types(const char *text, size_t len, struct br_arena *arena,
                            struct br_sample_type **ret, size_t *ret_n, struct br_err *err)
 {
     struct reader r = {.arena = arena, .err = err};
-    int rc = br_json_parse(&r.tree, text, len, DEPTH_MAX, err);
+    int rc = br_json_parse(&r.tree, text, len, DEPTH_MAX, NODES_MAX, err);
     if (rc) {
         br_err_prefix(err, "sample_type_config: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "receivers/pyroscope/pyroscope.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
-#define KEPT_BYTES (1u << 20)
-#define KEPT_ITEMS 16384
+#define KEPT_BYTES (8u << 20)
 /* Text tables and stacks become larger when they are OTLP, and every sample type repeats its
  * samples. */
 #define GROWTH 4
@@ -81,10 +82,31 @@ int upload_read(struct upload *u, enum br_profile_format format, const struct br
     return rc;
 }
 
+void upload_leave_out(struct upload *u, uint32_t n)
+{
+    if (!u->n_bad)
+        u->first = u->err;
+    u->n_bad += n;
+    u->err = (struct br_err){0};
+}
+
+/* The answer's sentence, and the account, of what was left out. */
+static int tell_bad(struct upload *u)
+{
+    char why[sizeof u->first.text + 64];
+    if (!u->n_bad)
+        return 0;
+    (void)snprintf(why, sizeof why, "%u of the profiles left out, the others taken: %s", u->n_bad,
+                   u->first.text);
+    return br_intake_partly(u->x, u->n_bad, u->invalid, why);
+}
+
 static int send(struct upload *u)
 {
     struct br_item *item = br_item_new(u->p->ingest.node->host, BR_PROFILES);
     int rc = item ? br_build_take(u->build, item) : BR_ENOMEM;
+    if (!rc)
+        rc = tell_bad(u);
     if (rc) {
         br_item_free(item);
         return rc;
@@ -108,17 +130,16 @@ void upload_end(struct upload *u, int rc)
 {
     if (rc == BR_ENOMEM && u->scratch.full)
         rc = too_large(u);
-    bool large = u->size > KEPT_BYTES || (u->build && br_build_items(u->build) > KEPT_ITEMS);
     if (!rc)
         rc = send(u);
     if (rc)
         fail(u, rc);
     upload_drop(u);
     br_arena_release(&u->scratch);
-    if (large) {
+    if (u->build)
+        br_build_clear(u->build);
+    if (u->build && br_build_memory(u->build) > KEPT_BYTES) {
         br_build_free(u->build);
         u->p->build = NULL;
-    } else if (u->build) {
-        br_build_clear(u->build);
     }
 }

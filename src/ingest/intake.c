@@ -16,6 +16,7 @@
 static void forget(struct br_intake *x)
 {
     br_list_remove(&x->link);
+    br_free(x->partly);
     br_free(x);
 }
 
@@ -24,6 +25,7 @@ static void answer(struct br_intake *x, const struct br_outcome *o)
     struct br_request *r = x->request;
     struct br_intake was = *x;
     was.request = NULL;
+    was.partly = NULL;
     r->user = NULL;
     forget(x);
     was.kind->answer(&was, r, o);
@@ -101,6 +103,7 @@ struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *
     *x = *how;
     x->request = r;
     x->item = NULL;
+    x->partly = NULL;
     r->user = x;
     r->max_body = x->door->max_body;
     br_list_append(&x->door->ingest->intakes, &x->link);
@@ -196,6 +199,17 @@ static void keep_metadata(struct br_item *item, const struct br_ingest *g,
     br_str_release(&text);
 }
 
+int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why)
+{
+    struct br_outcome *o = br_malloc(sizeof *o);
+    if (!o)
+        return BR_ENOMEM;
+    *o = br_outcome_reject(status, "%s", why);
+    x->partly = o;
+    *x->meter->failed[x->signal] += n;
+    return 0;
+}
+
 static void on_done(struct br_item *item, void *arg)
 {
     struct br_intake *x = arg;
@@ -206,10 +220,12 @@ static void on_done(struct br_item *item, void *arg)
                                                  : m->failed;
     *by[x->signal] += item->received_items;
     x->item = NULL;
-    if (x->request)
-        answer(x, o);
-    else
+    if (x->request) {
+        struct br_outcome how = x->partly && o->verdict == BR_DONE ? *x->partly : *o;
+        answer(x, &how);
+    } else {
         forget(x);
+    }
 }
 
 void br_intake_send(struct br_intake *x, struct br_item *item)

@@ -63,6 +63,7 @@ struct br_intake {
     enum br_signal signal;
     enum br_intake_format format;
     enum br_encoding encoding; /* of the body, or of the gRPC message */
+    struct br_outcome *partly; /* br_intake_partly; NULL: all of it is in the item */
 };
 
 /* Returns 0 or BR_ENOMEM. */
@@ -95,6 +96,11 @@ void br_intake_reject(struct br_intake *x, enum br_status status, const char *wh
 /* The same for an error of br_walk and the like: BR_ENOMEM is not now, BR_ETOOBIG is
  * RESOURCE_EXHAUSTED, all others INVALID_ARGUMENT. */
 void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err);
+
+/* Before br_intake_send: `n` pieces of the request are not in the item, because of `why`. They count
+ * as failed; the answer, when the item has ended well, is a rejection that says so. Once per intake.
+ * Returns 0 or BR_ENOMEM, with nothing done. */
+int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why);
 
 /* Undoes the body's encoding: `*body` is replaced. Errors of br_decompress. */
 int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err);

@@ -39,6 +39,7 @@ void br_build_free(struct br_build *b)
 void br_build_clear(struct br_build *b)
 {
     br_merger_clear(&b->m);
+    b->mark = (struct br_merger_mark){0};
     b->depth = REQUEST;
 }
 
@@ -244,14 +245,15 @@ static uint8_t *put_times(uint8_t *o, const uint64_t *times_ns, size_t n)
 /* What the walk demands of samples. */
 static bool is_sample(struct br_build *b, const struct br_build_sample *s)
 {
-    if (b->depth != PROFILE || (!s->n_values && !s->n_times) ||
-        (s->n_values && s->n_times && s->n_values != s->n_times)) {
-        br_merger_fail(&b->m, BR_EINVAL);
-        return false;
-    }
-    return br_build_check(b, BR_TABLE_STACK, &s->stack, 1) &&
-           br_build_check(b, BR_TABLE_LINK, &s->link, 1) &&
-           br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
+    bool counts = s->n_values ? !s->n_times || s->n_times == s->n_values : s->n_times > 0;
+    if (__builtin_expect(b->depth == PROFILE && counts &&
+                             s->stack < b->m.tables[BR_TABLE_STACK].n &&
+                             s->link < b->m.tables[BR_TABLE_LINK].n,
+                         1))
+        return s->n_attributes == 0 ||
+               br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
+    br_merger_fail(&b->m, BR_EINVAL);
+    return false;
 }
 
 void br_build_sample(struct br_build *b, const struct br_build_sample *s)
@@ -272,6 +274,27 @@ void br_build_sample(struct br_build *b, const struct br_build_sample *s)
     o = put_times(o, s->times_ns, s->n_times);
     br_merger_wrote(&b->m, br_put_length_before(body, o));
     b->m.n_items++;
+}
+
+void br_build_mark(struct br_build *b)
+{
+    close_to(b, REQUEST);
+    if (br_build_start(b))
+        br_merger_mark(&b->m, &b->mark);
+    else
+        b->mark = (struct br_merger_mark){0};
+}
+
+void br_build_undo(struct br_build *b)
+{
+    b->depth = REQUEST;
+    if (b->mark.n[0])
+        br_merger_restore(&b->m, &b->mark);
+}
+
+size_t br_build_memory(const struct br_build *b)
+{
+    return b->m.budget.used;
 }
 
 int br_build_take(struct br_build *b, struct br_item *into)

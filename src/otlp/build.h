@@ -28,8 +28,17 @@ struct br_host;
 struct br_build *br_build_new(struct br_host *host, size_t max_bytes);
 void br_build_free(struct br_build *b);
 
-/* Back to an empty request, also after an error; keeps the memory. */
+/* Back to an empty request, also after an error; keeps the memory, unless it is most of max_bytes. */
 void br_build_clear(struct br_build *b);
+
+/* Closes what is open and remembers what was built so far; br_build_undo goes back to it, also after
+ * an error, which it forgets (but not one from before the mark). What it costs is in proportion to
+ * what is undone. The mark lasts until br_build_clear or br_build_take. */
+void br_build_mark(struct br_build *b);
+void br_build_undo(struct br_build *b);
+
+/* Bytes that the builder holds, also after br_build_clear. */
+size_t br_build_memory(const struct br_build *b);
 
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);
@@ -78,6 +87,14 @@ uint32_t br_build_location(struct br_build *b, const struct br_build_location *l
 
 /* Locations leaf first. */
 uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n);
+
+/* The same for locations that the reader knows by numbers of its own, as a packed list of varints that
+ * lies in a message: the byte before it and 16 bytes behind it can be read. `places[number]` is the
+ * location's index + 1, or 0; with `places` NULL numbers from 1 to n_places - 1 are the indices
+ * themselves, which is the fastest way. False, and nothing is added, when a number has no place, or
+ * three bytes or more: then the caller has to look at them one by one. */
+bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
+                           const uint32_t *places, uint32_t n_places, uint32_t *ret);
 
 /* Ids of 16 and 8 bytes; trace_id may be NULL: zeros. */
 uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id);

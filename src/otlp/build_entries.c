@@ -206,6 +206,91 @@ uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n)
     return finish(b, BR_TABLE_STACK, br_build_put_list(o, 1, locations, n));
 }
 
+/* Writes where the numbers went, or returns NULL. The ends of eight bytes' varints are found at
+ * once, so that one number need not wait for the one before. */
+static uint8_t *put_places(uint8_t *o, const uint8_t *p, size_t len, const uint32_t *places,
+                           uint32_t n)
+{
+    const uint64_t high = 0x8080808080808080u;
+    uint32_t largest = 0;
+    uint64_t last = 0; /* the byte before */
+    for (size_t left; len > 0; p += left, len -= left) {
+        uint64_t bytes = br_load64(p), mask = high;
+        left = 8;
+        if (len < 8) {
+            left = len;
+            mask >>= 64 - 8 * len;
+        }
+        uint64_t before = bytes << 8 | last;
+        if (bytes & before & mask)
+            return NULL;
+        for (uint64_t ends = ~bytes & mask; ends; ends &= ends - 1) {
+            unsigned shift = (unsigned)__builtin_ctzll(ends) - 7;
+            uint32_t low = before >> shift & 0xff, v = bytes >> shift & 0xff;
+            v = low & 0x80 ? v << 7 | (low & 0x7f) : v;
+            uint32_t index = places[v < n ? v : 0] - 1;
+            largest = index > largest ? index : largest;
+            o = br_put_index(o, index);
+        }
+        last = bytes >> (8 * left - 8) & 0xff;
+    }
+    return last & 0x80 || largest == UINT32_MAX ? NULL : o;
+}
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef int16_t words8 __attribute__((vector_size(16)));
+
+/* Lanes in which a varint ends in the upper byte, the lower being the byte before, and has a value
+ * above `most`. */
+static inline words8 above(words8 lanes, words8 most)
+{
+    words8 ends = (words8)(lanes >= 0), two = (words8)((lanes & 0x80) != 0);
+    words8 value = ((lanes >> 8 << 7 | (lanes & 0x7f)) & two) | (lanes >> 8 & ~two);
+    return (words8)(value > most) & ends;
+}
+
+/* True when the list is nothing but varints from 1 to n - 1 of at most two bytes in their shortest
+ * form: any other has a zero byte, two continued bytes in a row, or too large a value. Each varint
+ * ends in the upper byte of a lane, be it read from where the list starts or from a byte before. */
+static bool are_below(const uint8_t *p, size_t len, uint32_t n)
+{
+    const bytes16 number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const words8 most = (words8){0} + (int16_t)(n <= 0x4000 ? n - 1 : 0x3fff);
+    bytes16 wrong = {0};
+    for (size_t at = 0; at < len; at += 16) {
+        bytes16 now, before, inside;
+        memcpy(&now, p + at, 16);
+        memcpy(&before, p + at - 1, 16);
+        inside = (bytes16)(number < (uint8_t)(len - at < 16 ? len - at : 16));
+        wrong |= ((bytes16)(now == 0) | (now & before & 0x80)) & inside;
+        /* What lies outside goes on, and so has no value. */
+        wrong |= (bytes16)above((words8)(now | ~inside), most);
+        inside = (bytes16)(number <= (uint8_t)(len - at < 16 ? len - at : 16));
+        wrong |= (bytes16)above((words8)(before | ~inside), most);
+    }
+    uint64_t halves[2];
+    memcpy(halves, &wrong, sizeof halves);
+    return (halves[0] | halves[1]) == 0 && p[len - 1] < 0x80;
+}
+
+bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
+                           const uint32_t *places, uint32_t n_places, uint32_t *ret)
+{
+    uint8_t *o = begin(b, BR_TABLE_STACK, INDEX_MAX * len);
+    *ret = 0;
+    if (!o || len == 0)
+        return true;
+    if (!places &&
+        (n_places > b->m.tables[BR_TABLE_LOCATION].n || !are_below(packed, len, n_places)))
+        return false;
+    *o++ = (uint8_t)BR_SCAN_LEN(1);
+    uint8_t *list = ++o;
+    o = places ? put_places(o, packed, len, places, n_places) : br_put_bytes(o, packed, len);
+    if (o)
+        *ret = finish(b, BR_TABLE_STACK, br_put_length_before(list, o));
+    return o != NULL;
+}
+
 uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_t *span_id)
 {
     static const uint8_t none[16];

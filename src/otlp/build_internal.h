@@ -11,6 +11,7 @@ struct br_build {
     struct br_merge m; /* without a source */
     struct br_open open[BR_BUILD_LEVELS];
     unsigned depth; /* how many of them are open */
+    struct br_merger_mark mark;
 };
 
 /* True while nothing has failed. Makes the tables where there are none. */

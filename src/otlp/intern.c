@@ -206,13 +206,17 @@ void br_intern_release(struct br_intern *t, struct br_budget *b)
     memset(t, 0, sizeof *t);
 }
 
+/* Slots are taken in the entries' order, also when they are made anew: so the last one can go without
+ * anything having to move, and the work is that of adding what is forgotten. */
 void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len)
 {
-    if (n == t->n)
-        return;
-    t->n = n;
+    uint32_t mask = t->n_slots - 1;
+    while (t->n > n) {
+        t->n--;
+        uint32_t at = t->entries[t->n].hash & mask;
+        while (t->slots[at].index != t->n + 1)
+            at = (at + 1) & mask;
+        t->slots[at].index = 0;
+    }
     t->len = len;
-    memset(t->slots, 0, t->n_slots * sizeof *t->slots);
-    for (uint32_t i = 0; i < n; i++)
-        enter(t->slots, t->n_slots, t->entries[i].hash, i);
 }

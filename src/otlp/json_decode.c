@@ -546,7 +546,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
     struct reader r = {.max = max < BR_BUF_MAX ? max : BR_BUF_MAX, .err = err};
     struct place root = {0};
     r.max_depth = max_depth < BR_JSON_DEPTH_MAX ? max_depth : BR_JSON_DEPTH_MAX;
-    int rc = br_json_parse(&r.tree, text, len, r.max_depth * 2, err);
+    int rc = br_json_parse(&r.tree, text, len, r.max_depth * 2, 0, err);
     if (rc != 0)
         return rc;
     r.buf = br_buf_new(pool, len < r.max ? len : r.max);

@@ -108,8 +108,10 @@ static int add(struct parser *ps, struct br_json_node node)
 {
     struct br_json_tree *t = ps->tree;
     int rc = br_grow(&t->nodes, &t->cap, (size_t)t->n + 1, sizeof *t->nodes, ps->max_nodes);
-    if (rc == BR_EFULL) /* brackets that there is no room left to close */
-        return fail(ps, "text ends too early");
+    if (rc == BR_EFULL && ps->max_nodes > (size_t)(ps->end - t->text) / 2)
+        return fail(ps, "text ends too early"); /* no room is left to close the brackets */
+    if (rc == BR_EFULL)
+        return br_err_set(ps->err, rc, "JSON with more than %zu values", ps->max_nodes);
     if (rc != 0)
         return br_err_set(ps->err, BR_ENOMEM, "no memory for JSON");
     t->nodes[t->n++] = node;
@@ -241,10 +243,12 @@ static int parse_value(struct parser *ps, unsigned depth)
 }
 
 int br_json_parse(struct br_json_tree *t, const char *text, size_t len, unsigned max_depth,
-                  struct br_err *err)
+                  size_t max_nodes, struct br_err *err)
 {
     *t = (struct br_json_tree){.text = text};
     struct parser ps = {t, text, text + len, len / 2 + 1, max_depth, err};
+    if (max_nodes && max_nodes < ps.max_nodes)
+        ps.max_nodes = max_nodes;
     if (len > TEXT_MAX)
         return br_err_set(err, BR_ETOOBIG, "JSON is larger than %u bytes", TEXT_MAX);
     ps.p += br_utf8_valid((const uint8_t *)text, len);

@@ -46,9 +46,10 @@ struct br_json_tree {
 
 /* Parses `text`, which the tree borrows until its release. Returns 0; BR_EINVAL when it is not JSON
  * in UTF-8 (the sentence says at which byte); BR_ETOOBIG when brackets nest deeper than `max_depth`
- * or it is larger than 1 GiB; or BR_ENOMEM. On failure there is nothing to release. */
+ * or it is larger than 1 GiB; BR_EFULL when it has more than `max_nodes` nodes (0: as many as fit
+ * into the text); or BR_ENOMEM. On failure there is nothing to release. */
 int br_json_parse(struct br_json_tree *t, const char *text, size_t len, unsigned max_depth,
-                  struct br_err *err);
+                  size_t max_nodes, struct br_err *err);
 void br_json_tree_release(struct br_json_tree *t);
 
 /* Writes a STRING without its escapes into `out` of node->len bytes, which are always enough.

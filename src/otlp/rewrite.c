@@ -266,11 +266,12 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
 struct entries {
     const struct br_dictionary_view *view;
     const struct br_entry *const *tables;
-    uint32_t n[BR_TABLES]; /* met so far */
+    const struct br_addition *more; /* NULL: none, or they have their place */
+    uint32_t n[BR_TABLES];          /* met so far */
 };
 
 static int rewrite_dictionary_part(struct br_splice *s, struct entries *e,
-                                   const struct br_part *part, struct br_buf **ret)
+                                   const struct br_part *part, bool last, struct br_buf **ret)
 {
     struct br_field f;
     const uint8_t *p, *end = part->raw + part->raw_len;
@@ -287,12 +288,25 @@ static int rewrite_dictionary_part(struct br_splice *s, struct entries *e,
         if (table && i < e->view->n[f.number - 1] && table[i].data)
             rc = br_splice_replace(s, f.number, f.at, p, table[i].data, table[i].len);
     }
+    /* Where the last part is written anyway, the further entries go with it. */
+    if (!rc && last && s->out && e->more) {
+        rc = br_splice_insert(s, end, e->more->data, e->more->len);
+        e->more = NULL;
+    }
     if (!rc)
         rc = br_splice_leave(s);
     return rc ? rc : br_splice_take(s, ret);
 }
 
-/* Further entries are a part of their own: nothing has to be copied for them. */
+static uint32_t last_dictionary(const struct br_item *item)
+{
+    uint32_t last = UINT32_MAX;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        last = item->parts[i].kind == BR_PART_DICTIONARY ? i : last;
+    return last;
+}
+
+/* Further entries as a part of their own: nothing has to be copied for them. */
 static int add_extension(struct br_item *item, const struct br_addition *more)
 {
     size_t len = br_len_size(2, more->len);
@@ -320,17 +334,17 @@ int br_item_rewrite_dictionary(struct br_item *item, const struct br_dictionary_
     if (!fresh)
         return BR_ENOMEM;
     struct br_splice s;
-    struct entries e = {.view = view, .tables = entries};
-    uint32_t n = item->n_parts;
+    struct entries e = {.view = view, .tables = entries, .more = more && more->len ? more : NULL};
+    uint32_t n = item->n_parts, last = last_dictionary(item);
     int rc = 0;
     br_splice_init(&s, item->host->pool);
     for (uint32_t i = 0; i < n && !rc; i++) {
         if (item->parts[i].kind == BR_PART_DICTIONARY)
-            rc = rewrite_dictionary_part(&s, &e, &item->parts[i], &fresh[i].buf);
+            rc = rewrite_dictionary_part(&s, &e, &item->parts[i], i == last, &fresh[i].buf);
     }
     br_splice_release(&s);
-    if (!rc && more && more->len)
-        rc = add_extension(item, more);
+    if (!rc && e.more)
+        rc = add_extension(item, e.more);
     if (rc)
         discard(fresh, n);
     for (uint32_t i = 0; i < n && !rc; i++) {

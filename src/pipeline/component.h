@@ -54,11 +54,12 @@ struct br_component {
     size_t state_size;     /* of the node's private, zeroed state */
     bool shared;           /* a processor of which one node serves all its pipelines (join) */
     bool exporter_wrapped; /* an exporter that gets sending_queue and retry_on_failure in front */
+    bool retries_parts;    /* exporter_wrapped: by retry_on_failure, itself, what it makes of an item */
     bool wants_spans;      /* a processor that reads br_item.spans */
     bool resolves;         /* an exporter whose peer is not known to read attributes by reference */
     size_t common_at;      /* exporter_wrapped: offset of its struct br_exporter_config (exporter.h) */
 
-    /* The client metadata that it reads from items; NULL: none. */
+    /* The client metadata that it (a processor, an exporter) reads from items; NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
     /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */

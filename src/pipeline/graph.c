@@ -186,9 +186,11 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
         return 0;
     const struct br_exporter_config *common =
         (const void *)((const char *)node->config + c->common_at);
-    p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
-    if (p->retry)
-        p->queue = br_queue_new(node, &common->sending_queue, br_retry_input(p->retry));
+    if (!c->retries_parts)
+        p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
+    if (p->retry || c->retries_parts)
+        p->queue = br_queue_new(node, &common->sending_queue,
+                                p->retry ? br_retry_input(p->retry) : &node->input);
     (void)g;
     return p->queue ? 0 : no_memory(err);
 }
@@ -251,20 +253,28 @@ static int want_metadata(struct place *at, const char *key)
     return 0;
 }
 
-/* What the processors behind a receiver want of it. */
+static int want_metadata_of(struct place *at, const struct br_instance *instance)
+{
+    const struct br_component *c = instance->component;
+    const struct br_strings *keys = c->metadata_keys ? c->metadata_keys(instance->config) : NULL;
+    for (size_t k = 0; keys && k < keys->n; k++)
+        if (want_metadata(at, keys->v[k]))
+            return BR_ENOMEM;
+    return 0;
+}
+
+/* What the processors and exporters behind a receiver want of it. */
 static int note_wishes(struct place *at, const struct br_pipeline *p)
 {
-    for (size_t i = 0; i < p->n_processors; i++) {
-        const struct br_component *c = p->processors[i]->component;
-        if (c->wants_spans && p->signal == BR_TRACES)
+    int rc = 0;
+    for (size_t i = 0; i < p->n_processors && !rc; i++) {
+        if (p->processors[i]->component->wants_spans && p->signal == BR_TRACES)
             at->node.spans_wanted = true;
-        const struct br_strings *keys =
-            c->metadata_keys ? c->metadata_keys(p->processors[i]->config) : NULL;
-        for (size_t k = 0; keys && k < keys->n; k++)
-            if (want_metadata(at, keys->v[k]))
-                return BR_ENOMEM;
+        rc = want_metadata_of(at, p->processors[i]);
     }
-    return 0;
+    for (size_t i = 0; i < p->n_exporters && !rc; i++)
+        rc = want_metadata_of(at, p->exporters[i]);
+    return rc;
 }
 
 static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)

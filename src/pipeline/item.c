@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -110,6 +111,31 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     return 0;
 }
 
+bool br_item_keep_metadata(struct br_item *into, const struct br_item *from)
+{
+    const char *end = from->metadata;
+    while (end && *end) {
+        const char *value = end + strlen(end) + 1;
+        end = value + strlen(value) + 1;
+    }
+    if (!from->metadata)
+        return true;
+    into->metadata = br_arena_strndup(&into->arena, from->metadata, (size_t)(end - from->metadata));
+    return into->metadata != NULL;
+}
+
+const char *br_item_metadata(const struct br_item *item, const char *key)
+{
+    const char *p = item->metadata;
+    while (p && *p) {
+        const char *value = p + strlen(p) + 1;
+        if (strcasecmp(p, key) == 0)
+            return value;
+        p = value + strlen(value) + 1;
+    }
+    return NULL;
+}
+
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len)
 {
@@ -121,6 +147,17 @@ void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_
     part->new_resource = data;
     part->new_resource_len = (uint32_t)len;
     item->size += br_part_size(part);
+}
+
+void br_item_remove_part(struct br_item *item, uint32_t i)
+{
+    struct br_part *part = &item->parts[i];
+    item->n_items -= part->n_items;
+    item->size -= br_part_size(part);
+    item->spans = NULL;
+    part_unref(part);
+    item->n_parts--;
+    memmove(part, part + 1, (item->n_parts - i) * sizeof *part);
 }
 
 void br_item_clear_parts(struct br_item *item)

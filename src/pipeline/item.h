@@ -114,10 +114,19 @@ int br_item_add_part(struct br_item *item, const struct br_part *part);
  * finished. Neither has spans afterwards. Returns 0 or BR_ENOMEM; on failure nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
+/* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no memory. */
+bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
+
+/* The value of a key of the item's metadata (in any case), or NULL. */
+const char *br_item_metadata(const struct br_item *item, const char *key);
+
 /* Replaces the Resource message of a part. Takes a reference of its own on `buf` (which holds
  * `data`); len may be 0. Never fails. */
 void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
                           const uint8_t *data, size_t len);
+
+/* Takes part `i` out, with what it counts for; the ledger debt stays. */
+void br_item_remove_part(struct br_item *item, uint32_t i);
 
 /* Drops all parts; n_items and size become 0. The ledger debt stays. */
 void br_item_clear_parts(struct br_item *item);

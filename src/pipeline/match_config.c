@@ -31,11 +31,7 @@ static const struct br_option attribute_options[] = {
 };
 
 static const struct br_option library_options[] = {
-    {.name = "name",
-     .kind = BR_OPT_STRING,
-     .offset = BR_OPT_FIELD(struct br_match_library, name, const char *),
-     .required = true,
-     .help = "of the instrumentation scope"},
+    BR_STRING(struct br_match_library, name, "", "of the instrumentation scope"),
     BR_STRING(struct br_match_library, version, NULL, "of the scope; default: any"),
     BR_OPT_END,
 };
@@ -97,37 +93,38 @@ struct compiler {
     struct br_matcher *m;
     struct br_arena *arena;
     bool regexp;
-    char where[64], text[BR_REGEX_WHY_SIZE + 64]; /* of what is wrong */
+    /* What is wrong, and where: an element of an option's list, and perhaps an option of that. */
+    const char *key, *sub;
+    size_t index;
+    char text[BR_REGEX_WHY_SIZE + 64];
 };
 
-static int wrong(struct compiler *c, const char *text, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+static int wrong(struct compiler *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static int wrong(struct compiler *c, const char *text, const char *fmt, ...)
+static int wrong(struct compiler *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(c->where, sizeof c->where, fmt, ap);
+    (void)vsnprintf(c->text, sizeof c->text, fmt, ap);
     va_end(ap);
-    (void)snprintf(c->text, sizeof c->text, "%s", text);
     return BR_EINVAL;
 }
 
-static int compile_patterns(struct compiler *c, struct match_texts *t, const char *name)
+static void at(struct compiler *c, const char *key, size_t index, const char *sub)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        char why[BR_REGEX_WHY_SIZE], text[sizeof c->text];
-        int rc = br_regex_compile(&c->m->regex, t->v[i], &t->patterns[i], why);
-        if (rc != BR_EINVAL && rc)
-            return rc;
-        (void)snprintf(text, sizeof text, "is no regular expression: %s", why);
-        if (rc)
-            return wrong(c, text, "%s[%zu]", name, i);
-    }
-    return 0;
+    c->key = key;
+    c->index = index;
+    c->sub = sub;
 }
 
-static int compile_texts(struct compiler *c, const char *const *v, size_t n, const char *name,
+static int compile_pattern(struct compiler *c, const char *text, pcre2_code **ret)
+{
+    char why[BR_REGEX_WHY_SIZE];
+    int rc = br_regex_compile(&c->m->regex, text, ret, why);
+    return rc == BR_EINVAL ? wrong(c, "is no regular expression: %s", why) : rc;
+}
+
+static int compile_texts(struct compiler *c, const char *const *v, size_t n,
                          struct match_texts *ret)
 {
     *ret = (struct match_texts){.v = v};
@@ -138,34 +135,35 @@ static int compile_texts(struct compiler *c, const char *const *v, size_t n, con
     ret->n = n;
     for (size_t i = 0; i < n; i++)
         ret->lens[i] = strlen(v[i]);
-    return c->regexp ? compile_patterns(c, ret, name) : 0;
+    return 0;
 }
 
-static int compile_list(struct compiler *c, const struct br_strings *list, const char *name,
+static int compile_list(struct compiler *c, const struct br_strings *list, const char *key,
                         struct match_texts *ret)
 {
-    return compile_texts(c, list->v, list->n, name, ret);
+    int rc = compile_texts(c, list->v, list->n, ret);
+    for (size_t i = 0; i < list->n && !rc && c->regexp; i++) {
+        at(c, key, i, NULL);
+        rc = compile_pattern(c, list->v[i], &ret->patterns[i]);
+    }
+    return rc;
 }
 
 /* One text, which has to last. */
-static int compile_text(struct compiler *c, const char *text, const char *name,
-                        struct match_texts *ret)
+static int compile_text(struct compiler *c, const char *text, struct match_texts *ret)
 {
     const char **v = br_arena_alloc(c->arena, sizeof *v);
     if (!v)
         return BR_ENOMEM;
     *v = text;
-    return compile_texts(c, v, 1, name, ret);
+    int rc = compile_texts(c, v, 1, ret);
+    return rc || !c->regexp ? rc : compile_pattern(c, text, &ret->patterns[0]);
 }
 
 static int compile_attribute(struct compiler *c, const struct br_match_attribute *a,
-                             const char *name, size_t i, struct match_attribute *ret)
+                             struct match_attribute *ret)
 {
     const struct br_yaml *value = a->value && a->value->type != BR_YAML_NULL ? a->value : NULL;
-    char where[sizeof c->where];
-    (void)snprintf(where, sizeof where, "%s[%zu]", name, i);
-    if (!*a->key)
-        return wrong(c, "needs a key", "%s", where);
     *ret = (struct match_attribute){
         .key = a->key, .key_len = strlen(a->key), .has_value = value != NULL};
     if (!value)
@@ -175,12 +173,11 @@ static int compile_attribute(struct compiler *c, const struct br_match_attribute
     if (!c->regexp)
         return 0;
     if (br_any_read(ret->value).type != BR_VALUE_STRING)
-        return wrong(c, "needs a text as value where match_type is regexp; put it in quotes", "%s",
-                     where);
-    return compile_text(c, value->text, where, &ret->pattern);
+        return wrong(c, "needs to be a text where match_type is regexp; put it in quotes");
+    return compile_text(c, value->text, &ret->pattern);
 }
 
-static int compile_attributes(struct compiler *c, const struct br_structs *list, const char *name,
+static int compile_attributes(struct compiler *c, const struct br_structs *list, const char *key,
                               struct match_attributes *ret)
 {
     const struct br_match_attribute *v = list->v;
@@ -188,7 +185,8 @@ static int compile_attributes(struct compiler *c, const struct br_structs *list,
     int rc = ret->v ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->n && !rc; i++) {
         ret->n = i + 1; /* also so that its pattern is released */
-        rc = compile_attribute(c, &v[i], name, i, &ret->v[i]);
+        at(c, key, i, "value");
+        rc = compile_attribute(c, &v[i], &ret->v[i]);
     }
     return rc;
 }
@@ -200,12 +198,12 @@ static int compile_libraries(struct compiler *c, const struct br_structs *list,
     ret->libraries = br_arena_calloc(c->arena, list->n, sizeof *ret->libraries);
     int rc = ret->libraries ? 0 : BR_ENOMEM;
     for (size_t i = 0; i < list->n && !rc; i++) {
-        char where[sizeof c->where];
-        (void)snprintf(where, sizeof where, "libraries[%zu]", i);
         ret->n_libraries = i + 1;
-        rc = compile_text(c, v[i].name, where, &ret->libraries[i].name);
+        at(c, "libraries", i, "name");
+        rc = compile_text(c, v[i].name, &ret->libraries[i].name);
+        at(c, "libraries", i, rc ? "name" : "version");
         if (!rc && v[i].version)
-            rc = compile_text(c, v[i].version, where, &ret->libraries[i].version);
+            rc = compile_text(c, v[i].version, &ret->libraries[i].version);
     }
     return rc;
 }
@@ -214,13 +212,12 @@ static int check_kinds(struct compiler *c, const struct br_strings *kinds)
 {
     for (size_t i = 0; i < kinds->n && !c->regexp; i++) {
         size_t k = 1;
+        at(c, "span_kinds", i, NULL);
         while (k < BR_SPAN_KINDS && strcmp(kinds->v[i], br_span_kinds[k]) != 0)
             k++;
         if (k == BR_SPAN_KINDS)
-            return wrong(c,
-                         "must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, SPAN_KIND_CLIENT, "
-                         "SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER",
-                         "span_kinds[%zu]", i);
+            return wrong(c, "must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, SPAN_KIND_CLIENT, "
+                            "SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER");
     }
     return 0;
 }
@@ -231,7 +228,7 @@ static int compile(struct compiler *c, const struct br_match_config *config, str
     if (!config->services.n && !config->span_names.n && !config->span_kinds.n &&
         !config->sample_types.n && !config->functions.n && !config->attributes.n &&
         !config->resources.n && !config->libraries.n)
-        return wrong(c, "has no criterion, such as services, attributes or resources", "%s", "");
+        return wrong(c, "has no criterion, such as services, attributes or resources");
     int rc = check_kinds(c, &config->span_kinds);
     if (!rc)
         rc = compile_list(c, &config->services, "services", &ret->services);
@@ -269,8 +266,23 @@ int br_matcher_init(struct br_matcher *m, const struct br_match_config *include,
     if (!rc)
         rc = br_regex_ready(&m->regex);
     if (rc == BR_EINVAL)
-        return br_err_set(err, rc, "%s %s", c.where, c.text);
+        return br_err_set(err, rc, "%s %s", c.key ? c.key : "", c.text);
     return rc ? br_err_set(err, rc, "out of memory") : 0;
+}
+
+static int report(const struct compiler *c, const struct br_yaml *node, const char *path,
+                  struct br_errs *errs)
+{
+    char where[256];
+    if (!c->key)
+        return br_errs_add(errs, node, path, "%s", c->text);
+    const struct br_yaml *list = br_yaml_get(node, c->key), *element = list;
+    if (list && list->type == BR_YAML_SEQ && c->index < list->n)
+        element = list->items[c->index];
+    const struct br_yaml *value = c->sub && element ? br_yaml_get(element, c->sub) : NULL;
+    (void)snprintf(where, sizeof where, "%s::%s[%zu]%s%s", path, c->key, c->index,
+                   c->sub ? "::" : "", c->sub ? c->sub : "");
+    return br_errs_add(errs, value ? value : element ? element : node, where, "%s", c->text);
 }
 
 int br_match_check(const struct br_match_config *c, const struct br_yaml *node, const char *path,
@@ -282,10 +294,7 @@ int br_match_check(const struct br_match_config *c, const struct br_yaml *node, 
     br_matcher_release(&m);
     if (rc != BR_EINVAL)
         return rc;
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s%s%s", path, *compiler.where ? "::" : "",
-                   compiler.where);
-    return br_errs_add(errs, node, where, "%s", compiler.text);
+    return report(&compiler, node, path, errs);
 }
 
 /* --- Releasing ------------------------------------------------------------------------------- */

@@ -189,7 +189,7 @@ static void enqueue(struct br_queue *q, struct br_item *item)
     }
     /* From here on the queue answers for the data: its sender is done. */
     struct br_item *own = br_item_new(q->node->host, item->signal);
-    if (!own || br_item_absorb(own, item)) {
+    if (!own || !br_item_keep_metadata(own, item) || br_item_absorb(own, item)) {
         br_item_free(own);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
         return;

@@ -2,11 +2,19 @@
 #include "pipeline/regex.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 
 #define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
+#define HEAP_KIB_MAX 16384      /* of the interpreter, where machine code has too little stack */
+
+/* Places to begin at between two looks at the clock: fewer in long texts, where each takes longer.
+ */
+#define STRIDE_MAX 128
+#define STRIDE_MIN 16
+#define STRIDE_WORK (4u << 20)
 
 static void *memory_get(size_t size, void *arg)
 {
@@ -29,6 +37,7 @@ static int prepare(struct br_regex *r)
     if (!r->limits)
         return BR_ENOMEM;
     (void)pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_heap_limit(r->limits, HEAP_KIB_MAX);
     return 0;
 }
 
@@ -44,7 +53,7 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
         return BR_ENOMEM;
     pcre2_code *made = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
                                      PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_DOLLAR_ENDONLY |
-                                         PCRE2_NEVER_BACKSLASH_C,
+                                         PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
                                      &code, &at, context);
     pcre2_compile_context_free(context);
     if (made) {
@@ -80,15 +89,98 @@ void br_regex_release(struct br_regex *r)
     *r = (struct br_regex){0};
 }
 
-int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
-                   size_t len)
+void br_regex_limit(struct br_regex *r, uint32_t steps)
 {
-    PCRE2_SPTR subject = text ? text : (const void *)"";
-    int rc = pcre2_match(pattern, subject, len, 0, 0, r->match, r->limits);
+    (void)pcre2_set_match_limit(r->limits, steps);
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void br_regex_time_begin(struct br_regex_time *t, uint64_t allowed_ns)
+{
+    *t = (struct br_regex_time){.allowed_ns = allowed_ns,
+                                .began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID),
+                                .look_ns = clock_ns(CLOCK_MONOTONIC) + allowed_ns};
+}
+
+/* The thread's own clock is dear to read: not before the other says that it could be time. */
+bool br_regex_time_spent(struct br_regex_time *t)
+{
+    if (t->spent)
+        return true;
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (now < t->look_ns)
+        return false;
+    uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - t->began_ns;
+    t->spent = used >= t->allowed_ns;
+    t->look_ns = now + (t->spent ? 0 : t->allowed_ns - used);
+    return t->spent;
+}
+
+/* A match that begins between `start` and `last`: PCRE2's result. */
+static int match_within(const struct br_regex *r, const pcre2_code *pattern, PCRE2_SPTR text,
+                        size_t len, size_t start, size_t last, uint32_t options)
+{
+    (void)pcre2_set_offset_limit(r->limits, last);
+    int rc = pcre2_match(pattern, text, len, start, options, r->match, r->limits);
     /* Machine code has a small stack of its own, the interpreter has the heap. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(pattern, subject, len, 0, PCRE2_NO_JIT, r->match, r->limits);
+        rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, r->match, r->limits);
+    return rc;
+}
+
+static size_t stride_of(const struct br_regex *r, size_t len)
+{
+    if (!r->time)
+        return SIZE_MAX;
+    size_t stride = STRIDE_WORK / (len + 1);
+    return stride > STRIDE_MAX ? STRIDE_MAX : stride < STRIDE_MIN ? STRIDE_MIN : stride;
+}
+
+static int match(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                 size_t start, uint32_t options)
+{
+    PCRE2_SPTR subject = text ? text : (const void *)"";
+    size_t stride = stride_of(r, len);
+    int rc;
+    for (bool more = true; more;) {
+        if (r->time && br_regex_time_spent(r->time))
+            return BR_EFULL;
+        more = len - start >= stride;
+        rc = match_within(r, pattern, subject, len, start, more ? start + stride - 1 : PCRE2_UNSET,
+                          options);
+        if (rc != PCRE2_ERROR_NOMATCH)
+            break;
+        start += more ? stride : 0;
+        while (more && start < len && (subject[start] & 0xc0) == 0x80)
+            start++;
+    }
     if (rc >= 0)
         return 1;
     return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
+}
+
+int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+                   size_t len)
+{
+    return match(r, pattern, text, len, 0, 0);
+}
+
+int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                  size_t start, size_t *ret_from, size_t *ret_to)
+{
+    int rc = match(r, pattern, text, len, start, PCRE2_NOTEMPTY);
+    if (rc == 1) {
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+        /* \K in a lookahead can set the beginning behind the end. */
+        *ret_from = at[0] < at[1] ? at[0] : at[1];
+        *ret_to = at[1];
+        return at[1] > start ? 1 : 0;
+    }
+    return rc;
 }

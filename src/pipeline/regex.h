@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,12 +15,26 @@
 
 #define BR_REGEX_WHY_SIZE 200
 
+/* What matches may take together, in processor time of this thread. Steps alone bound little: they
+ * are counted anew at every place that a match may begin at, and loops over one character are not.
+ */
+struct br_regex_time {
+    uint64_t allowed_ns, began_ns;
+    uint64_t look_ns; /* monotonic: not all can be spent before */
+    bool spent;
+};
+
+/* Begins a time; until it is spent. Then all that is left to match is BR_EFULL. */
+void br_regex_time_begin(struct br_regex_time *t, uint64_t allowed_ns);
+bool br_regex_time_spent(struct br_regex_time *t);
+
 /* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
 struct br_regex {
     pcre2_general_context *memory;
     pcre2_match_context *limits;
-    pcre2_match_data *match; /* of the last match */
-    uint32_t most_groups;    /* of the patterns so far */
+    pcre2_match_data *match;    /* of the last match */
+    uint32_t most_groups;       /* of the patterns so far */
+    struct br_regex_time *time; /* borrowed; NULL: no bound but for steps */
 };
 
 /* Compiles a pattern, to be freed by pcre2_code_free before the release. Returns 0, BR_ENOMEM, or
@@ -31,7 +46,15 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
 int br_regex_ready(struct br_regex *r);
 void br_regex_release(struct br_regex *r);
 
-/* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps) or BR_ENOMEM.
- */
+/* How many steps a match may take before it counts as BR_EFULL, where a million are too many. */
+void br_regex_limit(struct br_regex *r, uint32_t steps);
+
+/* Where the pattern matches next in the text, at `start` (between two characters) or after, and is
+ * not empty: 1 with the range, 0, or as br_regex_match. */
+int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                  size_t start, size_t *ret_from, size_t *ret_to);
+
+/* Whether the pattern matches anywhere in the text: 1, 0, BR_EFULL (too many steps,
+ * or too much time) or BR_ENOMEM. */
 int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
                    size_t len);

@@ -17,7 +17,10 @@ extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pprof_receiver;
 extern const struct br_component br_probabilistic_sampler_processor;
+extern const struct br_component br_profile_limits_processor;
+extern const struct br_component br_pyroscope_exporter;
 extern const struct br_component br_pyroscope_receiver;
+extern const struct br_component br_redaction_processor;
 extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
@@ -30,6 +33,8 @@ const struct br_component *const br_components[] = {
     &br_join_processor,
     &br_memory_limiter_processor,
     &br_probabilistic_sampler_processor,
+    &br_profile_limits_processor,
+    &br_redaction_processor,
     &br_resource_processor,
     &br_debug_exporter,
     &br_file_exporter,
@@ -38,6 +43,7 @@ const struct br_component *const br_components[] = {
     &br_otlphttp_exporter,
     &br_adaptive_extension,
     &br_control_extension,
+    &br_pyroscope_exporter,
     &br_health_check_extension,
     NULL,
 };

@@ -79,6 +79,7 @@ struct br_pprof {
     struct br_pprof_string *strings;
     uint32_t n_strings;
     struct br_pprof_ids mappings, functions, locations;
+    uint32_t n_same; /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
     bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
     uint32_t is_folded; /* the attribute; 0: not needed yet */
     struct br_build_line *lines;

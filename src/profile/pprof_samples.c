@@ -265,6 +265,8 @@ static int put_labels(struct br_pprof *p, struct br_pprof_sample *s, uint32_t n)
 struct reading {
     uint32_t number; /* of the sample */
     uint32_t n_stack, n_values, n_labels;
+    const uint8_t *packed; /* all locations so far, not yet in `stack`; NULL: none */
+    size_t packed_len;
     int64_t *values; /* the next one's place in the first type */
 };
 
@@ -285,9 +287,9 @@ static int put_location(struct br_pprof *p, struct reading *r, uint64_t id)
     return 0;
 }
 
-static int put_locations(struct br_pprof *p, struct reading *r, const struct br_field *f)
+static int put_locations(struct br_pprof *p, struct reading *r, const uint8_t *at, size_t len)
 {
-    const uint8_t *at = f->data, *end = at + f->value;
+    const uint8_t *end = at + len;
     while (at < end) {
         uint64_t id;
         at = br_scan_index(at, end, &id);
@@ -303,6 +305,42 @@ static int put_locations(struct br_pprof *p, struct reading *r, const struct br_
         p->stack[r->n_stack++] = place - 1;
     }
     return 0;
+}
+
+/* After put_packed. Mostly there is one list, which is left for later as it is. */
+static int put_list(struct br_pprof *p, struct reading *r, const struct br_field *f)
+{
+    if (r->n_stack == 0) {
+        r->packed = f->data;
+        r->packed_len = f->value;
+        return 0;
+    }
+    return put_locations(p, r, f->data, f->value);
+}
+
+/* The list that was left for later. */
+static int put_packed(struct br_pprof *p, struct reading *r)
+{
+    const uint8_t *packed = r->packed;
+    r->packed = NULL;
+    return packed ? put_locations(p, r, packed, r->packed_len) : 0;
+}
+
+static int build_stack(struct br_pprof *p, struct reading *r, uint32_t *ret)
+{
+    const uint8_t *end = p->source->data + p->source->len;
+    if (r->packed && (size_t)(end - r->packed) >= r->packed_len + 16) {
+        const struct br_pprof_ids *ids = &p->locations;
+        if (p->n_same &&
+            br_build_stack_packed(p->b, r->packed, r->packed_len, NULL, p->n_same, ret))
+            return 0;
+        if (br_build_stack_packed(p->b, r->packed, r->packed_len, ids->dense, ids->n_dense, ret))
+            return 0;
+    }
+    int rc = put_packed(p, r);
+    if (!rc)
+        *ret = br_build_stack(p->b, p->stack, r->n_stack);
+    return rc;
 }
 
 static int wrong_values(struct br_pprof *p, const struct reading *r, uint32_t n_types)
@@ -366,10 +404,14 @@ static int read_sample(struct br_pprof *p, struct reading *r, uint32_t n_types,
             return malformed(p, r->number);
         switch (br_scan_tag(&f)) {
         case BR_SCAN_LEN(1):
-            rc = put_locations(p, r, &f);
+            rc = put_packed(p, r);
+            if (!rc)
+                rc = put_list(p, r, &f);
             break;
         case BR_SCAN_VARINT(1):
-            rc = put_location(p, r, f.value);
+            rc = put_packed(p, r);
+            if (!rc)
+                rc = put_location(p, r, f.value);
             break;
         case BR_SCAN_LEN(2):
             rc = put_values(p, r, n_types, &f);
@@ -395,8 +437,8 @@ static int allocate(struct br_pprof *p, uint32_t n_types)
     if ((uint64_t)n * n_types > p->source->len)
         return br_err_set(p->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);
-    p->samples = br_arena_calloc(p->arena, n, sizeof *p->samples);
-    p->values = br_arena_calloc(p->arena, (size_t)n * n_types, sizeof *p->values);
+    p->samples = br_arena_alloc(p->arena, n * sizeof *p->samples);
+    p->values = br_arena_alloc(p->arena, (size_t)n * n_types * sizeof *p->values);
     return p->samples && p->values ? 0 : br_pprof_no_memory(p);
 }
 
@@ -411,10 +453,11 @@ int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types)
         struct br_pprof_sample *s = &p->samples[i];
         struct reading r = {.number = i, .values = p->values + i};
         rc = read_sample(p, &r, n_types, &f);
-        if (!rc) {
-            s->stack = br_build_stack(p->b, p->stack, r.n_stack);
+        *s = (struct br_pprof_sample){0};
+        if (!rc)
+            rc = build_stack(p, &r, &s->stack);
+        if (!rc)
             rc = put_labels(p, s, r.n_labels);
-        }
         if (!rc && br_build_rc(p->b))
             rc = br_pprof_no_memory(p);
     }

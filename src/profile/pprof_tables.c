@@ -352,6 +352,16 @@ static int read_location(struct br_pprof *p, const struct br_field *location)
     return ids_put(p, &p->locations, v[ID], br_build_location(p->b, &l), "location");
 }
 
+/* Nearly all writers count locations from 1, and so do we where nothing was built before. */
+static uint32_t count_same(const struct br_pprof *p)
+{
+    uint32_t n = p->locations.n_entries + 1;
+    for (uint32_t id = 1; id < n; id++)
+        if (p->locations.dense[id] != id + 1)
+            return 0;
+    return n;
+}
+
 int br_pprof_read_tables(struct br_pprof *p)
 {
     const struct br_pprof_range *mappings = &p->ranges[BR_PPROF_MAPPING];
@@ -372,5 +382,6 @@ int br_pprof_read_tables(struct br_pprof *p)
         rc = read_location(p, &f);
     if (!rc && br_build_rc(p->b))
         rc = br_pprof_no_memory(p);
+    p->n_same = rc ? 0 : count_same(p);
     return rc;
 }

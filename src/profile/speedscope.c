@@ -18,6 +18,7 @@
 
 #define SCHEMA "https://www.speedscope.app/file-format-schema.json"
 #define DEPTH_MAX 64
+#define NODES_MAX (1u << 23) /* 16 bytes each */
 #define PROFILES_MAX 4096
 #define VALUE_MAX 9.2e18
 
@@ -431,9 +432,10 @@ int br_speedscope_read(struct br_build *b, const struct br_profile_source *s,
                        struct br_arena *scratch, struct br_err *err)
 {
     struct reader r = {.source = s, .build = b, .scratch = scratch, .err = err};
-    int rc = br_json_parse(&r.tree, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX, err);
+    int rc = br_json_parse(&r.tree, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX,
+                           NODES_MAX, err);
     if (rc != 0)
-        return rc == BR_ETOOBIG ? BR_EINVAL : rc;
+        return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* brackets too deep for the schema */
     br_random_bytes(r.secret, sizeof r.secret);
     rc = read_file(&r);
     br_json_tree_release(&r.tree);

@@ -35,14 +35,18 @@ static const struct {
     const char *name, *yaml;
 } settings[] = {
     {BR_RECEIVER, "otlp", "protocols: {grpc: , http: }"},
+    {BR_RECEIVER, "pprof", "{targets: [{endpoint: 'http://localhost:6060'}], http: }"},
     {BR_PROCESSOR, "attributes", "actions: [{key: a, value: x, action: upsert}]"},
     {BR_PROCESSOR, "memory_limiter", "{check_interval: 1s, limit_mib: 64}"},
     {BR_PROCESSOR, "probabilistic_sampler", "{sampling_percentage: 100, fail_closed: false}"},
+    {BR_PROCESSOR, "profile_limits", "{max_samples: 2, max_label_values: 1}"},
+    {BR_PROCESSOR, "redaction", "{blocked_values: [a], function_names: {words: [b]}}"},
     {BR_PROCESSOR, "resource", "attributes: [{key: a, value: x, action: upsert}]"},
     {BR_EXPORTER, "debug", "{verbosity: detailed, output_paths: /dev/null}"},
     {BR_EXPORTER, "file", "path: /dev/null"},
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
+    {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},
     {BR_EXTENSION, "control", "token: 0123456789abcdef"},
 };
 

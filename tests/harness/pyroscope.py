@@ -89,6 +89,18 @@ def metric_name(types, config=None):
     return (config.get(types[0], {}).get("display-name") or types[0]) if types else "unknown"
 
 
+def repair(profile, spy):
+    """What the server does to pprofs of /ingest: no '-' in types, and for scripting languages the file as
+    part of a function's name, unless it is an absolute path of Python's."""
+    strings = profile.string_table
+    for kind in profile.sample_type:
+        strings[kind.type] = strings[kind.type].replace("-", "_")
+    for function in profile.function if spy in ("pyspy", "rbspy", "scripting") else ():
+        if spy != "pyspy" or not strings[function.filename].startswith("/"):
+            strings.append(f"{strings[function.filename]} {strings[function.name]}")
+            function.name = len(strings) - 1
+
+
 def parse_name(name):
     """(application, labels) of `app{key=value,...}`."""
     app, _, rest = name.partition("{")
@@ -113,10 +125,13 @@ def check_labels(labels):
 
 
 def stored(push):
-    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own."""
+    """{Key: sum of values} of a pprof: every text label but the ids makes a series of its own. Labels that
+    are for the server itself are not kept (memdb.Head.Ingest)."""
     kept = collections.Counter()
     kinds, (period_type, period_unit), _, _ = pprof.types(push.profile)
     series = {"service_name": "unknown_service", **push.labels}
+    for name in ("__delta__", "__order__"):
+        series.pop(name, None)
     for sample, times in pprof.samples(push.profile).items():
         labels, ids = dict(series), {}
         for key, value, *unit in sample.labels:
@@ -237,12 +252,10 @@ def _ingest(query, headers, body):
         kind = kind or "pprof"
         if form.get("sample_type_config"):
             config = json.loads(form["sample_type_config"])
-    if "service_name" in labels:
+    if kind != "pprof" and "service_name" in labels:
         labels["app_name"] = app
-    else:
-        labels["service_name"] = app
-    if query.get("spyName"):
-        labels["pyroscope_spy"] = query["spyName"]
+    labels = {"__delta__": "false", "pyroscope_spy": query.get("spyName") or "unknown",
+              "service_name": app, **labels}
     more = {"raw": data, "headers": headers, "query": query}
     if kind != "pprof":
         return [Push({"__name__": kind or "groups", **labels}, None, **more)]
@@ -250,6 +263,7 @@ def _ingest(query, headers, body):
         profile = pprof.parse(_plain(data))
     except Exception as error:
         raise Refused(422, f"the profile cannot be read: {error}") from None
+    repair(profile, labels["pyroscope_spy"])
     name = metric_name([kind for kind, _ in pprof.types(profile)[0]], config)
     return [Push({"__name__": name, **labels}, profile, **more)]
 

@@ -28,6 +28,16 @@ static uint64_t unix_ns(struct br_host *h)
 
 static const struct br_host_ops ops = {.mono_ms = mono_ms, .unix_ns = unix_ns};
 
+/* Bytes that the item's size may be above what is written: extensions of a dictionary go on the
+ * wire without the tag and the length of their parts. */
+static size_t slack(const struct br_item *item)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        n += item->parts[i].extension ? item->parts[i].body_at : 0;
+    return n;
+}
+
 /* Keeps the item's bytes, and their JSON. */
 static void sink(struct br_consumer *self, struct br_item *item)
 {
@@ -43,7 +53,7 @@ static void sink(struct br_consumer *self, struct br_item *item)
     assert_non_null(r->wire);
     br_str_clear(&r->out);
     assert_int_equal(br_json_encode(br_otlp_request(item->signal), data, rope.len, &r->out), 0);
-    assert_int_equal(rope.len, item->size);
+    assert_in_range(rope.len, item->size - slack(item), item->size);
     br_rope_release(&rope);
     br_item_done(item);
 }

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/build.h"
+#include "tests/support/fake_sink.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;
@@ -228,6 +229,59 @@ static void test_bytes(void **state)
     br_build_free(b);
 }
 
+/* Many entries of each kind under a resource that stays open. */
+static void build_more(struct br_build *b)
+{
+    const int64_t value = 1;
+    br_build_resource(b, NULL);
+    br_build_scope(b, "more", NULL, NULL);
+    br_build_profile(b, &(struct br_build_profile){0});
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint32_t text = br_build_string(b, &i, sizeof i);
+        struct br_build_line line = {.function = br_build_function(b, text, 0, 0, i)};
+        uint32_t location = br_build_location(
+            b, &(struct br_build_location){.address = i + 1, .lines = &line, .n_lines = 1});
+        uint32_t stack = br_build_stack(b, &location, 1);
+        br_build_sample(
+            b, &(struct br_build_sample){.stack = stack, .values = &value, .n_values = 1});
+    }
+}
+
+/* What is undone leaves no trace, whatever became of it; and what follows is found as before. */
+static void test_undo(void **state)
+{
+    (void)state;
+    struct br_build *b = br_build_new(&host, 1 << 20);
+    const int failures[] = {0, BR_EINVAL, BR_EFULL};
+    for (size_t i = 0; i < BR_COUNT(failures); i++) {
+        br_build_mark(b);
+        build_more(b);
+        br_build_undo(b);
+        build_all(b);
+        br_build_mark(b);
+        build_more(b);
+        if (failures[i])
+            br_build_fail(b, failures[i]);
+        br_build_undo(b);
+        assert_int_equal(br_build_rc(b), 0);
+        assert_int_equal(br_build_items(b), 3);
+        assert_int_equal(string(b, "nanoseconds"), 11); /* as whole_dictionary has it */
+        struct br_item *item = take(b);
+        check_parts(item);
+        assert_is(item, join(whole_profiles(), whole_dictionary()));
+        free_messages();
+    }
+    br_build_undo(b); /* its mark went with what was taken */
+    assert_int_equal(br_build_items(b), 0);
+    br_build_fail(b, BR_EINVAL);
+    br_build_mark(b);
+    br_build_undo(b);
+    assert_int_equal(br_build_rc(b), BR_EINVAL);
+    br_build_clear(b);
+    assert_true(br_build_memory(b) > 0 && br_build_memory(b) <= 1 << 20);
+    br_build_free(b);
+}
+
 /* Equal entries are one entry, the empty ones are 0, and nothing built is nothing taken. */
 static void test_interned(void **state)
 {
@@ -311,6 +365,78 @@ static void test_many(void **state)
         r, NULL);
     br_buf_unref(f.buf);
     br_item_free(item);
+    br_build_free(b);
+}
+
+/* Locations as the first `n` entries of a table of `total`. */
+static void add_locations(struct br_build *b, uint32_t total)
+{
+    for (uint32_t i = 1; i <= total; i++)
+        assert_int_equal(br_build_location(b, &(struct br_build_location){.address = i}), i);
+}
+
+/* Packed lists beside br_build_stack of the same numbers, at the end of readable memory. */
+static void check_packed(struct br_build *b, const uint32_t *numbers, size_t n,
+                         const uint32_t *places, uint32_t n_places)
+{
+    uint8_t memory[1024], *o = memory + 1;
+    uint32_t indices[64], got = UINT32_MAX;
+    bool fits = true;
+    memory[0] = 0x7f;
+    for (size_t i = 0; i < n; i++) {
+        o = br_put_varint(o, numbers[i]);
+        bool known =
+            numbers[i] > 0 && numbers[i] < n_places &&
+            (places ? places[numbers[i]] != 0 && numbers[i] < 1 << 14 : numbers[i] < 1 << 14);
+        indices[i] = !known ? 0 : places ? places[numbers[i]] - 1 : numbers[i];
+        fits = fits && known;
+    }
+    size_t len = (size_t)(o - memory - 1);
+    uint8_t *exact = malloc(1 + len + 16);
+    assert_non_null(exact);
+    memcpy(exact, memory, 1 + len);
+    memset(exact + 1 + len, 0x80 | (int)(n & 1), 16);
+    bool ok = br_build_stack_packed(b, exact + 1, len, places, n_places, &got);
+    if (ok != fits)
+        fail_msg("%zu numbers from %u: %d", n, n ? numbers[0] : 0, ok);
+    if (ok)
+        assert_int_equal(got, br_build_stack(b, indices, n));
+    free(exact);
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    struct br_build *b = br_build_new(&host, 64 << 20);
+    static uint32_t places[20001];
+    uint64_t random = 1;
+    add_locations(b, 20000);
+    for (uint32_t i = 1; i <= 20000; i++)
+        places[i] = i % 50 == 49 ? 0 : 20001 - i + 1;
+    for (unsigned round = 0; round < 20000; round++) {
+        uint32_t numbers[64], n = (uint32_t)(fake_random(&random) % 64);
+        uint32_t below = (uint32_t[]){2, 100, 300, 16384, 20000}[round % 5];
+        for (uint32_t i = 0; i < n; i++)
+            numbers[i] = 1 + (uint32_t)(fake_random(&random) % (below - 1));
+        if (n && round % 3 == 0)
+            numbers[fake_random(&random) % n] =
+                (uint32_t[]){0, below, 127, 128, 16383, 16384}[round % 6];
+        check_packed(b, numbers, n, NULL, below);
+        check_packed(b, numbers, n, places, below);
+    }
+    /* Cut off, longer than needed, and more numbers than there are locations. */
+    static const uint8_t cut[33] = {1, 5, 0x80}, overlong[33] = {1, 0x81, 0x00},
+                         wide[33] = {1, 0x81, 0x80, 0x01};
+    uint32_t got;
+    assert_false(br_build_stack_packed(b, cut + 1, 2, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, cut + 1, 2, places, 20001, &got));
+    assert_false(br_build_stack_packed(b, overlong + 1, 2, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, wide + 1, 3, NULL, 20001, &got));
+    assert_false(br_build_stack_packed(b, wide + 1, 3, places, 20001, &got));
+    assert_false(br_build_stack_packed(b, cut + 1, 1, NULL, 20002, &got));
+    assert_true(br_build_stack_packed(b, overlong + 1, 2, places, 20001, &got)); /* read as 1 */
+    assert_int_equal(got, br_build_stack(b, (const uint32_t[]){20000}, 1));
+    assert_int_equal(br_build_rc(b), 0);
     br_build_free(b);
 }
 
@@ -502,8 +628,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),     cmocka_unit_test(test_interned),
-        cmocka_unit_test(test_many),      cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_invalid),   cmocka_unit_test(test_full),
+        cmocka_unit_test(test_many),      cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_undo),
         cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);

@@ -10,6 +10,7 @@
 #include "tests/support/corpus.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/h2_check.h"
+#include "tests/support/profile_fuzz.h"
 #include "tests/support/walk_fuzz.h"
 
 static void one_traces(const uint8_t *data, size_t len)
@@ -38,6 +39,17 @@ static void grpc(void **state)
 {
     (void)state;
     assert_true(corpus_replay("grpc", h2_fuzz) >= 7);
+}
+
+static void one_pprof(const uint8_t *data, size_t len)
+{
+    profile_fuzz(br_pprof_read, data, len);
+}
+
+static void pprof(void **state)
+{
+    (void)state;
+    assert_true(corpus_replay("pprof", one_pprof) >= 10);
 }
 
 /* Each seed with bytes changed, moved and cut: a short fuzzing run in every test run. */
@@ -82,15 +94,24 @@ static void mutated_grpc(void **state)
     corpus_replay("grpc", mutate);
 }
 
+static void mutated_pprof(void **state)
+{
+    (void)state;
+    mutated = one_pprof;
+    corpus_replay("pprof", mutate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces),
         cmocka_unit_test(profiles),
         cmocka_unit_test(grpc),
+        cmocka_unit_test(pprof),
         cmocka_unit_test(mutated_traces),
         cmocka_unit_test(mutated_profiles),
         cmocka_unit_test(mutated_grpc),
+        cmocka_unit_test(mutated_pprof),
     };
     return cmocka_run_group_tests_name("corpus", tests, NULL, NULL);
 }

@@ -420,6 +420,38 @@ static void test_intern(void **state)
     assert_int_equal(budget.used, 0);
 }
 
+/* Forgetting is as if the entries had never come: each slot is as in a table of those that stay. */
+static void test_intern_truncate(void **state)
+{
+    (void)state;
+    struct br_budget budget = {0, 1 << 20};
+    struct br_intern t = {0};
+    uint32_t hash, seed = 1, lens[3001];
+    assert_int_equal(br_intern_init(&t, &budget, 5), 0);
+    for (unsigned round = 0; round < 200; round++) {
+        uint32_t most = round == 100 ? 3000 : 300;
+        for (uint32_t i = t.n; i < most; i++) {
+            assert_int_equal(br_intern_find(&t, (uint8_t *)&i, sizeof i, 0, &hash), BR_INTERN_NONE);
+            assert_int_equal(br_intern_reserve(&t, &budget, sizeof i), 0);
+            memcpy(br_intern_body(&t), &i, sizeof i);
+            lens[i] = t.len;
+            assert_int_equal(br_intern_append(&t, sizeof i, hash), i);
+        }
+        seed = seed * 1103515245 + 12345;
+        uint32_t n = 1 + (seed >> 16) % 299;
+        br_intern_truncate(&t, n, lens[n]);
+        assert_int_equal(t.n, n);
+        for (uint32_t i = 1; i < most; i++)
+            assert_int_equal(br_intern_find(&t, (uint8_t *)&i, sizeof i, UINT32_MAX, &hash),
+                             i < n ? i : BR_INTERN_NONE);
+        uint32_t taken = 0;
+        for (uint32_t i = 0; i < t.n_slots; i++)
+            taken += t.slots[i].index != 0;
+        assert_int_equal(taken, n);
+    }
+    br_intern_release(&t, &budget);
+}
+
 /* --- No memory ------------------------------------------------------------------------------ */
 
 struct merging {
@@ -496,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_intern),
+        cmocka_unit_test(test_intern_truncate),
         cmocka_unit_test(test_no_memory_merge),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);

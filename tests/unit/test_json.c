@@ -219,6 +219,8 @@ static void test_decode_not_json(void **state)
         "{1:2}",
         "{\"a\":1}}",
         "nul",
+        "[[[[[[[[", /* more values than closed brackets leave room for */
+        "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct br_err err = {0};

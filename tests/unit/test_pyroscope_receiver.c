@@ -696,14 +696,19 @@ static void test_push_web_refused(void **state)
     assert_int_equal(f->n, 0);
 }
 
+static void put_bad_sample(struct wire *w)
+{
+    size_t at = wire_open(w, 2);
+    wire_str(w, 1, "no pprof");
+    wire_close(w, at);
+}
+
 static void test_push_refused(void **state)
 {
     struct fixture *f = *state;
     struct wire sample = {0}, bad = {0};
     put_sample(f, &sample, false, ID);
-    size_t at = wire_open(&bad, 2);
-    wire_str(&bad, 1, "no pprof");
-    wire_close(&bad, at);
+    put_bad_sample(&bad);
     static const struct {
         const char *names[3], *why;
         bool bad, none;
@@ -736,6 +741,67 @@ static void test_push_refused(void **state)
     assert_int_equal(f->n, 0);
     wire_free(&sample);
     wire_free(&bad);
+}
+
+static double metric(struct fixture *f, const char *what)
+{
+    char name[96];
+    (void)snprintf(name, sizeof name, "otelcol_receiver_%s_profile_samples", what);
+    return fake_host_metric(f->h, name, "receiver=\"pyroscope\",transport=\"http\"");
+}
+
+/* As with Pyroscope, what is good goes on and the answer says what was not; and when the good is to
+ * come once more, or is refused, that is the answer. */
+static void test_push_partly(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        enum br_verdict verdict;
+        enum br_status status;
+        unsigned want;
+        const char *says;
+    } cases[] = {
+        {BR_DONE, BR_STATUS_OK, 400,
+         "{\"code\":\"invalid_argument\",\"message\":\"4 of the profiles left out, the others "
+         "taken: series[0].samples[1]: "},
+        {BR_RETRY, BR_STATUS_UNAVAILABLE, 503, "\"unavailable\""},
+        {BR_REJECT, BR_STATUS_PERMISSION_DENIED, 400, "\"failed_precondition\""},
+    };
+    size_t series = wire_open(&f->body, 1);
+    put_label(&f->body, "__name__", "process_cpu");
+    put_label(&f->body, "service_name", "shop");
+    put_sample(f, &f->body, true, ID);
+    put_bad_sample(&f->body);
+    put_sample(f, &f->body, false, "");
+    put_bad_sample(&f->body);
+    wire_close(&f->body, series);
+    series = wire_open(&f->body, 1);
+    put_label(&f->body, "service_name", "without a name");
+    put_sample(f, &f->body, false, "");
+    put_sample(f, &f->body, false, "");
+    wire_close(&f->body, series);
+    series = wire_open(&f->body, 1);
+    wire_close(&f->body, series); /* nothing in it to be good or bad */
+    series = wire_open(&f->body, 1);
+    put_label(&f->body, "__name__", "memory");
+    put_label(&f->body, "k8s.pod", "p-1");
+    put_sample(f, &f->body, false, "");
+    wire_close(&f->body, series);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        f->outcome = (struct br_outcome){.verdict = cases[i].verdict, .status = cases[i].status};
+        struct ask a = {.path = PUSH, .type = "application/proto"};
+        assert_int_equal(ask_wire(f, a, &f->body), cases[i].want);
+        assert_non_null(strstr(last.body, cases[i].says));
+        assert_null(strstr(f->json.data, "without a name"));
+        expect_pushed(f);
+    }
+    assert_float_equal(metric(f, "accepted"), 3, 0);
+    assert_float_equal(metric(f, "refused"), 3, 0);
+    assert_float_equal(metric(f, "failed"), 4 * 3 + 3, 0);
+    f->outcome = BR_OUTCOME_DONE;
+    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &f->body);
+    assert_int_equal(last.grpc_status, 3);
+    expect_pushed(f);
 }
 
 /* --- The rest of the port --------------------------------------------------------------------- */
@@ -1010,7 +1076,7 @@ static void test_config(void **state)
 
 /* --- Without memory --------------------------------------------------------------------------- */
 
-static struct wire fault_form, fault_push;
+static struct wire fault_form, fault_push, fault_partly;
 
 /* Whatever fails, the request is answered: taken, or to be sent again. */
 static void scenario(void *arg)
@@ -1022,6 +1088,7 @@ static void scenario(void *arg)
         {{.path = INGEST, .type = FORM}, &fault_form},
         {{.path = PUSH, .type = "application/proto"}, &fault_push},
         {{.path = INGEST "&spyName=a%20b"}, NULL},
+        {{.path = PUSH, .type = "application/proto"}, &fault_partly},
     };
     size_t which = *(size_t *)arg;
     struct fixture f;
@@ -1037,9 +1104,10 @@ static void scenario(void *arg)
     fake_host_turn(f.h);
     fault_stop();
     unsigned status = fake_request_reply(r)->status;
-    if (status != 200 && !(fault_failed() && status == 503))
+    unsigned good = which == 3 ? 400 : 200;
+    if (status != good && !(fault_failed() && status == 503))
         print_error("request %zu: %u %s\n", which, status, fake_request_reply(r)->body);
-    assert_true(status == 200 || (fault_failed() && status == 503));
+    assert_true(status == good || (fault_failed() && status == 503));
     fake_request_free(r);
     end(&f);
 }
@@ -1056,12 +1124,18 @@ static void test_faults(void **state)
     put_field(&fault_form, "sample_type_config", &json);
     wire_raw(&fault_form, "--x--", 5);
     put_push(f, &fault_push);
-    for (size_t which = 0; which < 3; which++)
+    size_t series = wire_open(&fault_partly, 1);
+    put_label(&fault_partly, "__name__", "x");
+    put_bad_sample(&fault_partly);
+    put_sample(f, &fault_partly, true, ID);
+    wire_close(&fault_partly, series);
+    for (size_t which = 0; which < 4; which++)
         fault_each("a request", scenario, &which);
     wire_free(&pprof);
     wire_free(&json);
     wire_free(&fault_form);
     wire_free(&fault_push);
+    wire_free(&fault_partly);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1083,6 +1157,7 @@ int main(void)
         TEST(test_push_web),
         TEST(test_push_web_refused),
         TEST(test_push_refused),
+        TEST(test_push_partly),
         TEST(test_otlp),
         TEST(test_routes),
         TEST(test_ready_while_draining),

@@ -369,6 +369,58 @@ static const char *span(const char *id, const char *state_and_attributes)
     return text;
 }
 
+/* The columns of a line of collector.tsv. */
+enum { CONFIG, TRACE_ID, PRIORITY, TRACESTATE, ANSWER, COLUMNS };
+
+static void as_collector_line(char *column[COLUMNS])
+{
+    char more[1024], expected[512] = "";
+    size_t n = (size_t)snprintf(more, sizeof more, ",\"traceState\":\"%s\"", column[TRACESTATE]);
+    if (*column[PRIORITY])
+        (void)snprintf(more + n, sizeof more - n,
+                       ",\"attributes\":[{\"key\":\"sampling.priority\",\"value\":{\"intValue\":"
+                       "\"%s\"}}]",
+                       column[PRIORITY]);
+    if (*column[ANSWER])
+        (void)snprintf(expected, sizeof expected, ",\"traceState\":\"%s\",", column[ANSWER]);
+    struct rig *r = rig_new(&br_probabilistic_sampler_processor, column[CONFIG]);
+    const char *got = rig_run(r, BR_TRACES, span(column[TRACE_ID], more));
+    bool kept = strcmp(column[ANSWER], "dropped") != 0;
+    if (kept ? !strstr(got, *expected ? expected : "\"name\"") : *got)
+        fail_msg("%s: %s with \"%s\" is not \"%s\" but %s", column[CONFIG], column[TRACE_ID],
+                 column[TRACESTATE], column[ANSWER], got);
+    if (kept && !*expected)
+        assert_null(strstr(got, "traceState"));
+    rig_free(r);
+}
+
+/* What the Collector's own processor says of the same spans. */
+static void as_collector(void **state)
+{
+    (void)state;
+    char line[2048];
+    size_t n = 0;
+    FILE *f = fopen("tests/data/sampler/collector.tsv", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char *column[COLUMNS], *at = line;
+        if (*line == '#')
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        for (int i = 0; i < COLUMNS; i++) {
+            assert_non_null(at);
+            column[i] = at;
+            at = strchr(at, '\t');
+            if (at)
+                *at++ = '\0';
+        }
+        as_collector_line(column);
+        n++;
+    }
+    (void)fclose(f);
+    assert_int_equal(n, 778);
+}
+
 static void rewritten_span(void **state)
 {
     (void)state;
@@ -555,21 +607,35 @@ static void configs(void **state)
     static const char *const cases[][2] = {
         {"{sampling_percentage: 15.3, mode: proportional}", ""},
         {"{sampling_percentage: 15.3, hash_seed: 22}", ""},
-        {"{sampling_percentage: .inf}", "sampling_percentage"},
-        {"{sampling_percentage: -15.3}", "negative"},
-        {"{sampling_percentage: .000000000000001}", "too small"},
-        {"{sampling_percentage: 15.3, sampling_precision: 0}", "sampling_precision"},
-        {"{sampling_percentage: 50, sampling_precision: 15}", "sampling_precision"},
-        {"{sampling_percentage: 50, mode: odd}", "mode"},
-        {"{sampling_percentage: 50, hash_seed: 4294967296}", "hash_seed"},
-        {"{sampling_percentage: 50, hash_seed: -1}", "hash_seed"},
-        {"{sampling_percentage: 50, attribute_source: record}", "warning"},
-        {"{unlinked: maybe}", "unlinked"},
+        {"{sampling_percentage: .inf}",
+         "test.yaml:1:23: x::sampling_percentage: must be a number, got \".inf\"\n"},
+        {"{sampling_percentage: -15.3}",
+         "test.yaml:1:23: x::sampling_percentage: must not be negative\n"},
+        {"{sampling_percentage: .000000000000001}",
+         "test.yaml:1:23: x::sampling_percentage: is too small: at least 2^-56 of the traces, or "
+         "0\n"},
+        {"{sampling_percentage: 15.3, sampling_precision: 0}",
+         "test.yaml:1:49: x::sampling_precision: must be a whole number from 1 to 14, got \"0\"\n"},
+        {"{sampling_percentage: 50, sampling_precision: 15}",
+         "test.yaml:1:47: x::sampling_precision: must be a whole number from 1 to 14, got "
+         "\"15\"\n"},
+        {"{sampling_percentage: 50, mode: odd}",
+         "test.yaml:1:33: x::mode: must be one of hash_seed, proportional, equalizing, got "
+         "\"odd\"\n"},
+        {"{sampling_percentage: 50, hash_seed: 4294967296}",
+         "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got "
+         "\"4294967296\"\n"},
+        {"{sampling_percentage: 50, hash_seed: -1}",
+         "test.yaml:1:38: x::hash_seed: must be a whole number from 0 to 4294967295, got \"-1\"\n"},
+        {"{sampling_percentage: 50, attribute_source: record}",
+         "warning: test.yaml:1:27: x::attribute_source: is read and has no effect: of "
+         "the Collector's, for logs\n"},
+        {"{unlinked: maybe}",
+         "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *got = rig_errors(&br_probabilistic_sampler_processor, cases[i][0]);
-        if (cases[i][1][0] ? !strstr(got, cases[i][1]) : got[0])
-            fail_msg("%s: \"%s\"", cases[i][0], got);
+        assert_string_equal(got, cases[i][1]);
     }
 }
 
@@ -651,6 +717,7 @@ int main(void)
         cmocka_unit_test(consistent),
         cmocka_unit_test(hash_in_use),
         cmocka_unit_test(missing_randomness),
+        cmocka_unit_test(as_collector),
         cmocka_unit_test(rewritten_span),
         cmocka_unit_test(priorities),
         cmocka_unit_test(samples_of_traces),

@@ -451,6 +451,25 @@ static void test_speedscope_refused(void **state)
                        BAD "an event that neither opens nor closes a frame");
 }
 
+/* A few bytes that decompress to millions of values are refused before they are millions of nodes. */
+static void test_speedscope_values(void **state)
+{
+    const size_t n = 9000000;
+    char *text = malloc(2 * n + 1);
+    struct br_profile_source s = {.data = (uint8_t *)text, .len = 2 * n + 1};
+    int rc;
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++)
+        memcpy(text + 2 * i, i ? ",1" : "[1", 2);
+    text[2 * n] = ']';
+    char *why = read_text(br_speedscope_read, &s, &rc);
+    assert_int_equal(rc, BR_EFULL);
+    assert_string_equal(why, "JSON with more than 8388608 values");
+    free(why);
+    free(text);
+}
+
 /* --- Real files, bounds, no memory ------------------------------------------------------------ */
 
 static char *slurp(const char *name, size_t *ret_len)
@@ -614,6 +633,7 @@ int main(void)
         cmocka_unit_test(test_trie_refused),     cmocka_unit_test(test_tree),
         cmocka_unit_test(test_speedscope),       cmocka_unit_test(test_speedscope_units),
         cmocka_unit_test(test_speedscope_label), cmocka_unit_test(test_speedscope_refused),
+        cmocka_unit_test(test_speedscope_values),
         cmocka_unit_test(test_py_spy),           cmocka_unit_test(test_large),
         cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_corpus),
     };

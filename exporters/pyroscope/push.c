@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "exporters/pyroscope/push.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "egress/call.h"
+#include "pipeline/keep.h"
+#include "wire/protobuf.h"
+
+#define PUSH_PATH "/push.v1.PusherService/Push"
+#define MESSAGE_MAX (1u << 20) /* of a refusal, decompressed */
+#define OWN_HEADERS 3          /* authorization, tenant, protocol version */
+
+struct pyroscope_push {
+    struct br_node *node;
+    struct pyroscope_push_config config;
+    char *path;
+    struct br_client *client;
+    struct br_consumer input;  /* takes requests */
+    struct br_retry *retry;    /* sends each until it is settled ... */
+    struct br_consumer sender; /* ... by this */
+    struct br_calls calls;
+    struct br_call_headers headers;
+    struct br_codec *codec;
+    struct br_log_limit refused_limit;
+    bool closing;
+};
+
+/* --- Parts ----------------------------------------------------------------------------------- */
+
+int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labels_len,
+                        const struct br_buf *pprof, uint32_t n_items, struct br_part *ret)
+{
+    static const char digits[] = "0123456789abcdef";
+    uint8_t id[PYROSCOPE_ID_LEN / 2];
+    size_t sample = br_len_size(1, pprof->len) + br_len_size(2, PYROSCOPE_ID_LEN);
+    size_t body = labels_len + br_len_size(2, sample), total = br_len_size(1, body);
+    struct br_buf *buf = total <= UINT32_MAX ? br_buf_new(pool, total) : NULL;
+    if (!buf)
+        return BR_ENOMEM;
+    br_random_bytes(id, sizeof id);
+    uint8_t *o = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    o = br_put_varint(o, body);
+    uint32_t body_at = (uint32_t)(o - buf->data);
+    o = br_put_bytes(o, labels, labels_len);
+    o = br_put_varint(o, BR_TAG(2, BR_WIRE_LEN));
+    o = br_put_varint(o, sample);
+    o = br_put_len(o, 1, pprof->data, pprof->len);
+    o = br_put_varint(o, BR_TAG(2, BR_WIRE_LEN));
+    o = br_put_varint(o, PYROSCOPE_ID_LEN);
+    for (size_t i = 0; i < sizeof id; i++) {
+        *o++ = (uint8_t)digits[id[i] >> 4];
+        *o++ = (uint8_t)digits[id[i] & 15];
+    }
+    buf->len = (uint32_t)(o - buf->data);
+    *ret = (struct br_part){.kind = BR_PART_OTHER,
+                            .n_items = n_items,
+                            .buf = buf,
+                            .raw = buf->data,
+                            .raw_len = buf->len,
+                            .body_at = body_at};
+    return 0;
+}
+
+/* --- Answers --------------------------------------------------------------------------------- */
+
+/* Their size is all that says whether an answer is compressed: the client does not ask for it. */
+static struct br_buf *message_of(struct pyroscope_push *p, const struct br_exchange *x)
+{
+    const struct br_buf *body = x->response;
+    struct br_buf *plain = NULL;
+    if (!body)
+        return NULL;
+    if (body->len > 2 && body->data[0] == 0x1f && body->data[1] == 0x8b) {
+        (void)br_decompress(p->codec, BR_ENCODING_GZIP, body->data, body->len, MESSAGE_MAX,
+                            p->node->host->pool, &plain, NULL);
+        return plain;
+    }
+    return br_buf_ref(x->response);
+}
+
+static bool is_named(const struct br_buf *message, const struct br_part *part)
+{
+    return memmem(message->data, message->len, part->raw + part->raw_len - PYROSCOPE_ID_LEN,
+                  PYROSCOPE_ID_LEN) != NULL;
+}
+
+/* Takes out of the request what the server has stored although it refused the request. */
+static void settle_stored(struct br_item *attempt, const struct br_buf *message)
+{
+    struct br_item *request = attempt->parent;
+    uint32_t n_named = 0;
+    for (uint32_t i = 0; i < request->n_parts; i++)
+        n_named += is_named(message, &request->parts[i]);
+    if (n_named == 0)
+        return;
+    for (uint32_t i = request->n_parts; i-- > 0;) {
+        if (is_named(message, &request->parts[i]))
+            continue;
+        br_item_settle(attempt, BR_FATE_SENT, NULL, request->parts[i].n_items);
+        br_item_remove_part(request, i);
+    }
+}
+
+/* By the status; INVALID_ARGUMENT is about what the request holds, everything else about all
+ * requests. */
+static struct br_outcome outcome_of(const struct br_exchange *x, const char *text)
+{
+    switch (x->http_status) {
+    case 400:
+    case 413:
+    case 422:
+        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP %u %s", x->http_status, text);
+    case 408:
+    case 500:
+        return br_outcome_retry(
+            BR_STATUS_UNAVAILABLE,
+            br_call_delay(x->retry_after_s < UINT32_MAX ? x->retry_after_s * 1000 : UINT32_MAX),
+            "HTTP %u %s", x->http_status, text);
+    default:
+        return br_call_refusal(x, text);
+    }
+}
+
+static struct br_outcome read_answer(const struct br_call *c)
+{
+    struct pyroscope_push *p = br_container_of(c->calls, struct pyroscope_push, calls);
+    const struct br_exchange *x = &c->exchange;
+    char text[128] = "";
+    if (x->http_status >= 200 && x->http_status < 300)
+        return BR_OUTCOME_DONE;
+    struct br_buf *message = message_of(p, x);
+    if (message) {
+        size_t len = message->len < sizeof text ? message->len : sizeof text - 1;
+        (void)snprintf(text, sizeof text, "%.*s", (int)br_utf8_valid(message->data, len),
+                       (const char *)message->data);
+        settle_stored(c->item, message);
+    }
+    br_buf_unref(message);
+    return outcome_of(x, text);
+}
+
+/* --- Sending --------------------------------------------------------------------------------- */
+
+/* The headers of a request, in the memory of its item. */
+static int set_headers(struct pyroscope_push *p, struct br_call *c)
+{
+    const struct pyroscope_push_config *config = &p->config;
+    struct br_header *h = br_arena_calloc(&c->item->arena, p->headers.n + OWN_HEADERS, sizeof *h);
+    const char *tenant =
+        config->tenant_metadata ? br_item_metadata(c->item, config->tenant_metadata) : NULL;
+    size_t n = 0;
+    if (!h)
+        return BR_ENOMEM;
+    if (!tenant || !*tenant)
+        tenant = config->tenant;
+    h[n++] = (struct br_header){"connect-protocol-version", "1"};
+    if (tenant && *tenant)
+        h[n++] = (struct br_header){"x-scope-orgid", tenant};
+    if (config->authorization.text)
+        h[n++] = (struct br_header){"authorization", config->authorization.text};
+    memcpy(h + n, p->headers.v, p->headers.n * sizeof *h);
+    c->exchange.headers = h;
+    c->exchange.n_headers = n + p->headers.n;
+    return 0;
+}
+
+static int make_body(struct pyroscope_push *p, const struct br_item *item, struct br_rope *body)
+{
+    struct br_buf *packed = NULL;
+    int rc = br_item_write(item, body);
+    if (rc || !p->config.gzip)
+        return rc;
+    rc = br_compress(p->codec, BR_ENCODING_GZIP, 0, body, 0, p->node->host->pool, &packed);
+    if (rc)
+        return rc;
+    br_rope_release(body);
+    rc = br_rope_add(body, packed, packed->data, packed->len);
+    br_buf_unref(packed);
+    return rc;
+}
+
+static void on_send(struct br_consumer *self, struct br_item *item)
+{
+    struct pyroscope_push *p = br_container_of(self, struct pyroscope_push, sender);
+    struct br_call *c = br_call_new(&p->calls, item, p->client);
+    if (!c)
+        return;
+    struct br_exchange *x = &c->exchange;
+    int rc = make_body(p, item, &x->body);
+    if (!rc)
+        rc = set_headers(p, c);
+    if (rc) {
+        br_call_fail(c, rc);
+        return;
+    }
+    x->path = p->path;
+    x->content_type = "application/proto";
+    x->content_encoding = p->config.gzip ? "gzip" : NULL;
+    x->user_agent = "Braid/" BR_VERSION;
+    br_call_send(c);
+}
+
+/* --- Requests -------------------------------------------------------------------------------- */
+
+/* Parts `from` to `to` of a request, as one of its own. NULL when there is no memory. */
+static struct br_item *piece_of(const struct br_item *request, uint32_t from, uint32_t to)
+{
+    struct br_item *piece = br_item_new(request->host, request->signal);
+    for (uint32_t i = from; piece && i < to; i++) {
+        if (br_item_add_part(piece, &request->parts[i])) {
+            br_item_free(piece);
+            piece = NULL;
+        }
+    }
+    if (piece)
+        piece->metadata = request->metadata; /* in the arena of an item further up */
+    return piece;
+}
+
+/* `tried` is what was left of the request `item` when it was refused. */
+static void halve(struct pyroscope_push *p, struct br_item *item, const struct br_item *tried)
+{
+    uint32_t half = tried->n_parts / 2;
+    struct br_item *first = piece_of(tried, 0, half);
+    struct br_item *second = piece_of(tried, half, tried->n_parts);
+    if (!first || !second) {
+        br_item_free(first);
+        br_item_free(second);
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        return;
+    }
+    br_item_adopt(item, first);
+    br_item_adopt(item, second);
+    br_consume(&p->input, first);
+    br_consume(&p->input, second);
+    br_item_release_parent(item);
+}
+
+static void on_tried(struct br_item *tried, void *arg)
+{
+    struct pyroscope_push *p = arg;
+    struct br_item *item = tried->parent;
+    const struct br_outcome *o = &tried->outcome;
+    bool refused = o->verdict == BR_REJECT && o->status == BR_STATUS_INVALID_ARGUMENT;
+    if (!refused || p->closing) {
+        br_item_finish(item, o);
+    } else if (tried->n_parts > 1) {
+        halve(p, item, tried);
+    } else {
+        struct br_outcome lost = BR_OUTCOME_DONE;
+        lost.n_rejected = tried->n_items;
+        br_keep_drop(p->node, item, "refused", o, &p->refused_limit);
+        br_item_finish(item, &lost);
+    }
+}
+
+static void on_request(struct br_consumer *self, struct br_item *item)
+{
+    struct pyroscope_push *p = br_container_of(self, struct pyroscope_push, input);
+    struct br_item *attempt = p->closing ? NULL : br_item_attempt(item, on_tried, p);
+    if (attempt)
+        br_consume(br_retry_input(p->retry), attempt);
+    else
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory, or shutting down");
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static bool make_path(struct pyroscope_push *p)
+{
+    struct br_endpoint e;
+    char path[sizeof e.path + sizeof PUSH_PATH];
+    if (br_endpoint_read(p->config.endpoint, false, &e, NULL))
+        return false;
+    (void)snprintf(path, sizeof path, "%s%s", e.path, PUSH_PATH);
+    p->path = br_strdup(path);
+    return p->path != NULL;
+}
+
+struct pyroscope_push *pyroscope_push_new(struct br_node *node,
+                                          const struct pyroscope_push_config *config)
+{
+    struct pyroscope_push *p = br_calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->node = node;
+    p->config = *config;
+    p->input.consume = on_request;
+    p->sender.consume = on_send;
+    br_calls_init(&p->calls, node, config->timeout_ms, read_answer);
+    p->retry = br_retry_new(node, config->retry, &p->sender);
+    p->codec = br_codec_new();
+    if (!p->retry || !p->codec || !make_path(p) ||
+        !br_call_headers_init(&p->headers, config->headers)) {
+        pyroscope_push_free(p);
+        return NULL;
+    }
+    return p;
+}
+
+int pyroscope_push_start(struct pyroscope_push *p, struct br_err *err)
+{
+    const struct pyroscope_push_config *c = &p->config;
+    struct br_client_config config = {.endpoint = c->endpoint,
+                                      .tls = c->tls,
+                                      .max_connections = c->max_connections,
+                                      .idle_timeout_ms = c->idle_timeout_ms,
+                                      .log = &p->node->log};
+    return p->node->host->ops->connect(p->node->host, &config, &p->client, err);
+}
+
+struct br_consumer *pyroscope_push_input(struct pyroscope_push *p)
+{
+    return &p->input;
+}
+
+/* From the innermost outwards, with a turn for each to hear of it. */
+void pyroscope_push_free(struct pyroscope_push *p)
+{
+    if (!p)
+        return;
+    struct br_host *host = p->node->host;
+    p->closing = true;
+    br_calls_release(&p->calls);
+    (void)br_host_turn(host);
+    br_retry_free(p->retry);
+    (void)br_host_turn(host);
+    br_client_free(p->client);
+    br_codec_free(p->codec);
+    br_call_headers_release(&p->headers);
+    br_free(p->path);
+    br_free(p);
+}

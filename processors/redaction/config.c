@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "processors/redaction/mask.h"
+#include "processors/redaction/rules.h"
+
+static const struct br_option names_options[] = {
+    BR_STRINGS(struct redact_names, patterns, "regular expressions"),
+    BR_STRINGS(struct redact_names, words, "literal texts, in upper or lower case"),
+    BR_OPT_END,
+};
+
+const struct br_option redact_options[] = {
+    BR_BOOL(
+        struct redact_config, allow_all_keys, false,
+        "keep attributes of any key; so it is, too, when neither this nor allowed_keys is there"),
+    BR_STRINGS(struct redact_config, allowed_keys,
+               "keys of the attributes to keep; all others are removed"),
+    BR_STRINGS(struct redact_config, ignored_keys,
+               "keys of attributes that pass without a look; they are allowed, too"),
+    BR_STRINGS(struct redact_config, ignored_key_patterns, "regular expressions for such keys"),
+    BR_STRINGS(struct redact_config, blocked_key_patterns,
+               "regular expressions for keys whose value, of any type, is masked"),
+    BR_STRINGS(
+        struct redact_config, blocked_key_words,
+        "literal texts in keys whose value is masked unless it is a number or a truth value; "
+        "absent: password, secret, credential, token"),
+    BR_STRINGS(struct redact_config, blocked_values,
+               "regular expressions for what is masked in values, names and paths"),
+    BR_STRINGS(struct redact_config, blocked_value_words,
+               "literal texts that are masked there, in upper or lower case"),
+    BR_STRINGS(struct redact_config, allowed_values,
+               "regular expressions; a text that one matches stays, whatever else does"),
+    BR_BOOL(struct redact_config, redact_all_types, false,
+            "look at numbers and truth values as text, too"),
+    BR_STRUCT(struct redact_config, span_names, names_options,
+              "what else is masked in names of spans and events and in messages of statuses"),
+    BR_STRUCT(struct redact_config, function_names, names_options,
+              "what else is masked in names of functions in profiles"),
+    BR_STRUCT(struct redact_config, file_paths, names_options,
+              "what else is masked in paths of source files and binaries in profiles"),
+    BR_STRING(struct redact_config, hash_function, "",
+              "instead of [REDACTED] a hash in hex: md5, sha1, sha3, hmac-sha256 or hmac-sha512"),
+    BR_SECRET(struct redact_config, hmac_key,
+              "the salt of hmac-sha256 (at least 32 bytes) and hmac-sha512 (at least 64)"),
+    BR_IGNORED("summary", "what was done is counted in metrics, and not written into the data"),
+    BR_OPT_END,
+};
+
+static const struct br_yaml *find(const struct br_yaml *node, const char *key, const char *sub)
+{
+    const struct br_yaml *at = br_yaml_get(node, key);
+    return at && sub ? br_yaml_get(at, sub) : at;
+}
+
+/* Says where a pattern of the list `key` (in it, `sub`) is wrong. */
+static int check_patterns(struct br_regex *regex, const struct br_strings *list, const char *key,
+                          const char *sub, const struct br_yaml *node, const char *path,
+                          struct br_errs *errs)
+{
+    int worst = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        char why[BR_REGEX_WHY_SIZE], where[256];
+        pcre2_code *code = NULL;
+        int rc = br_regex_compile(regex, list->v[i] ? list->v[i] : "", &code, why);
+        pcre2_code_free(code);
+        if (rc == BR_ENOMEM)
+            return rc;
+        const struct br_yaml *at = find(node, key, sub);
+        const struct br_yaml *one = at && at->type == BR_YAML_SEQ && i < at->n ? at->items[i]
+                                    : at                                       ? at
+                                                                               : node;
+        (void)snprintf(where, sizeof where, "%s::%s%s%s[%zu]", path, key, sub ? "::" : "",
+                       sub ? sub : "", i);
+        if (rc)
+            br_errs_add(errs, one, where, "is no regular expression: %s", why);
+        worst = rc ? rc : worst;
+    }
+    return worst;
+}
+
+static int check_hash(const struct redact_config *c, const struct br_yaml *node, const char *path,
+                      struct br_errs *errs)
+{
+    const struct redact_hash *hash = redact_hash_find(c->hash_function);
+    const struct br_yaml *at = br_yaml_get(node, "hash_function");
+    char where[256];
+    size_t have = c->hmac_key.text ? strlen(c->hmac_key.text) : 0;
+    if (!hash) {
+        (void)snprintf(where, sizeof where, "%s::hash_function", path);
+        return br_errs_add(errs, at ? at : node, where,
+                           "must be one of md5, sha1, sha3, hmac-sha256, hmac-sha512, or \"\"");
+    }
+    at = br_yaml_get(node, "hmac_key");
+    (void)snprintf(where, sizeof where, "%s::hmac_key", path);
+    if (have < hash->key_min)
+        return br_errs_add(errs, at ? at : node, where, "%s needs at least %zu bytes", hash->name,
+                           hash->key_min);
+    return 0;
+}
+
+static int set_defaults(struct redact_config *c, const struct br_yaml *node, struct br_arena *arena)
+{
+    static const char *const words[] = {"password", "secret", "credential", "token"};
+    bool said = br_yaml_get(node, "allow_all_keys") != NULL;
+    if (!said && !c->allowed_keys.v)
+        c->allow_all_keys = true;
+    if (c->blocked_key_words.v)
+        return 0;
+    c->blocked_key_words.v = br_arena_calloc(arena, 4, sizeof *c->blocked_key_words.v);
+    if (!c->blocked_key_words.v)
+        return BR_ENOMEM;
+    memcpy(c->blocked_key_words.v, words, sizeof words);
+    c->blocked_key_words.n = 4;
+    return 0;
+}
+
+int redact_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs)
+{
+    struct redact_config *c = config;
+    const struct {
+        const char *key, *sub;
+        const struct br_strings *list;
+    } lists[] = {
+        {"ignored_key_patterns", NULL, &c->ignored_key_patterns},
+        {"blocked_key_patterns", NULL, &c->blocked_key_patterns},
+        {"blocked_values", NULL, &c->blocked_values},
+        {"allowed_values", NULL, &c->allowed_values},
+        {"span_names", "patterns", &c->span_names.patterns},
+        {"function_names", "patterns", &c->function_names.patterns},
+        {"file_paths", "patterns", &c->file_paths.patterns},
+    };
+    struct br_regex regex = {0};
+    int worst = set_defaults(c, node, arena);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists && worst != BR_ENOMEM; i++) {
+        int rc =
+            check_patterns(&regex, lists[i].list, lists[i].key, lists[i].sub, node, path, errs);
+        worst = rc ? rc : worst;
+    }
+    br_regex_release(&regex);
+    if (worst == BR_ENOMEM)
+        return worst;
+    int rc = check_hash(c, node, path, errs);
+    return rc ? rc : worst;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Redacting a profiles dictionary. A string may be in use by several things of which only some are
+ * to be redacted: it is replaced in its place when nothing that stays refers to it, and otherwise
+ * those that do not get one of their own, at the end of the table.
+ */
+#pragma once
+
+#include "processors/redaction/messages.h"
+
+struct redact_dictionary {
+    struct br_dictionary_view view;
+    struct br_entry *entries[BR_TABLES];          /* replacements */
+    struct br_entry *function_texts, *path_texts; /* by string: what becomes of it as such */
+    bool *function_asked, *path_asked;
+};
+
+/* Before the profiles are walked: indexes the item, redacts the attribute table and prepares the
+ * walk. Everything lives in w->arena. Returns 0 or as redact_message. */
+int redact_dictionary_begin(struct redact_dictionary *d, struct redact_walk *w,
+                            const struct br_item *item);
+
+/* After they were: redacts functions and mappings, and then the strings that nothing that stays
+ * refers to. */
+int redact_dictionary_end(struct redact_dictionary *d, struct redact_walk *w, struct br_item *item,
+                          double *functions, double *paths);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands where something was: a fixed text, or a hash of it. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define REDACT_MASK "[REDACTED]"
+#define REDACT_MASK_MAX 128 /* SHA-512 in hex */
+
+struct redact_hash {
+    const char *name;   /* as in the config */
+    const char *digest; /* OpenSSL's; NULL: none */
+    size_t key_min;     /* bytes; 0: it takes none */
+};
+
+/* By the name in the config; NULL or "" is no hash. NULL when there is none of that name. */
+const struct redact_hash *redact_hash_find(const char *name);
+
+/* Writes what stands for the text into `out`; its length. Where a hash cannot be made, the fixed
+ * text. */
+size_t redact_mask(const struct redact_hash *hash, const char *key, const void *text, size_t len,
+                   char out[REDACT_MASK_MAX]);

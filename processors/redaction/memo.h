@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What became of texts that came before: senders repeat themselves. A place for each hash and the
+ * newest text in it, so that it never grows and never has to be cleaned; texts are compared in
+ * full.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define REDACT_MEMO_PLACES 8192
+#define REDACT_MEMO_TEXT_MAX 512 /* longer texts, or results, are not remembered */
+
+struct redact_known {
+    uint16_t len, out_len;
+    uint8_t kind;    /* whose rules it went through */
+    uint8_t verdict; /* of the caller's */
+    uint8_t bytes[]; /* the text, then the result */
+};
+
+/* Zeroed at first; `seed` by whoever makes it. */
+struct redact_memo {
+    struct redact_known **places;
+    uint64_t seed;
+};
+
+void redact_memo_release(struct redact_memo *m);
+
+/* What is known of the text, or NULL. Lives until the next put. */
+const struct redact_known *redact_memo_get(const struct redact_memo *m, uint8_t kind,
+                                           const void *text, size_t len);
+
+/* Remembers it, if it is short enough and there is memory. */
+void redact_memo_put(struct redact_memo *m, uint8_t kind, const void *text, size_t len,
+                     uint8_t verdict, const void *out, size_t out_len);

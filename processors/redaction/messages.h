@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Redacting inside the messages of OTLP: a walk by their shapes, with a splice for what changes. */
+#pragma once
+
+#include "base/str.h"
+#include "otlp/dictionary.h"
+#include "otlp/splice.h"
+#include "processors/redaction/rules.h"
+
+/* What a field holds. */
+enum redact_what {
+    REDACT_NOTHING,
+    REDACT_TEXT,
+    REDACT_ATTRIBUTE, /* KeyValue */
+    REDACT_MESSAGE,
+    REDACT_INDICES,    /* into the attribute table */
+    REDACT_VALUE_TYPE, /* refers to strings that stay */
+    REDACT_CUT,
+};
+
+/* A message: its fields by their number. */
+struct redact_shape {
+    struct {
+        enum redact_what what;
+        enum redact_kind kind;            /* TEXT */
+        const struct redact_shape *child; /* MESSAGE */
+    } fields[16];
+};
+
+extern const struct redact_shape redact_resource_shape;
+extern const struct redact_shape redact_traces_part, redact_profiles_part;
+extern const struct redact_shape redact_mapping_shape, redact_location_shape;
+
+struct redact_walk {
+    struct redact_rules *rules;
+    struct br_splice splice;
+    struct br_arena *arena; /* of the item at hand */
+
+    /* Profiles; otherwise NULL. */
+    const struct br_dictionary_view *view;
+    uint32_t *values_at[2]; /* by string: what becomes of it as a value, looked at and as a whole:
+                               REDACT_UNKNOWN, REDACT_STAYS or the string in its place */
+    struct br_str more;     /* fields of the dictionary to add */
+    uint32_t n_added;       /* strings in it */
+    bool *kept;             /* by string: something that stays refers to it */
+    bool *removed;          /* by attribute: it is not allowed; NULL: all are */
+    bool hides;             /* something that does not stay referred to a string */
+
+    /* Counters. */
+    double *values, *names, *attributes_removed;
+};
+
+/* Neither is the index of a string that was added: there are two before that. */
+enum { REDACT_UNKNOWN, REDACT_STAYS };
+
+/* Walks the body of a message of that shape, inside what the splice began with. Returns 0,
+ * BR_ENOMEM, BR_EFULL, or BR_EINVAL for what no walk has accepted. */
+int redact_message(struct redact_walk *w, const struct redact_shape *shape, const uint8_t *p,
+                   const uint8_t *end);
+
+/* An AnyValue, the field `f`, of a key on which the verdict is `key`. */
+int redact_value(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
+                 enum redact_key key);
+
+/* Adds a string to the dictionary of the item; its index. Failure is w->more.failed. */
+uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len);
+
+/* Notes that something that stays refers to the string. */
+static inline void redact_keep(struct redact_walk *w, uint64_t i)
+{
+    if (w->view && i < w->view->n[BR_TABLE_STRING])
+        w->kept[i] = true;
+}

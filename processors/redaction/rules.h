@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is to be redacted: the config, compiled, and what it says of a key or a text. */
+#pragma once
+
+#include "base/err.h"
+#include "base/map.h"
+#include "config/option.h"
+#include "pipeline/regex.h"
+#include "processors/redaction/mask.h"
+#include "processors/redaction/memo.h"
+
+/* Texts that have rules of their own beside blocked_values. */
+enum redact_kind {
+    REDACT_VALUE, /* of an attribute */
+    REDACT_SPAN,  /* names of spans and events, messages of statuses */
+    REDACT_FUNCTION,
+    REDACT_PATH,
+    REDACT_KINDS,
+};
+
+struct redact_names {
+    struct br_strings patterns, words;
+};
+
+struct redact_config {
+    bool allow_all_keys, redact_all_types;
+    struct br_strings allowed_keys, ignored_keys, ignored_key_patterns;
+    struct br_strings blocked_key_patterns, blocked_key_words;
+    struct br_strings blocked_values, blocked_value_words, allowed_values;
+    struct redact_names span_names, function_names, file_paths;
+    const char *hash_function;
+    struct br_secret hmac_key;
+};
+
+extern const struct br_option redact_options[];
+
+/* Refuses what the table cannot; fills in the defaults that depend on what is there. */
+int redact_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
+                 struct br_errs *errs);
+
+enum redact_key {
+    REDACT_KEY_LOOK = 1, /* at its value */
+    REDACT_KEY_PASS,
+    REDACT_KEY_REMOVE,    /* with its value */
+    REDACT_KEY_MASK,      /* whatever the value is */
+    REDACT_KEY_MASK_TEXT, /* unless it is a number or a truth value */
+};
+
+struct redact_patterns {
+    pcre2_code **v;
+    uint32_t n, cap;
+};
+
+struct redact_rules {
+    const struct redact_config *config;
+    struct br_regex regex;
+    struct br_regex_time time; /* of the item at hand */
+    struct redact_patterns ignored_keys, blocked_keys, key_words, allowed;
+    struct redact_patterns blocked[REDACT_KINDS];
+    struct br_map *allowed_names, *ignored_names;
+    const struct redact_hash *hash;
+    bool removes; /* keys that are not allowed */
+    struct redact_memo memo;
+    uint8_t *text; /* the last result */
+    uint32_t text_len, text_cap;
+    uint8_t *next; /* where the next is made */
+    uint32_t next_cap;
+    unsigned n_gave_up; /* since redact_rules_begin */
+    double *gave_up;    /* counter */
+};
+
+/* Compiles a config that was checked, into a zeroed `r`, to be released also on failure. Returns 0,
+ * BR_ENOMEM or BR_EINVAL. */
+int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, uint64_t seed,
+                         struct br_err *err);
+void redact_rules_release(struct redact_rules *r);
+
+/* A new item of so many bytes: its texts have so much time. */
+void redact_rules_begin(struct redact_rules *r, size_t size);
+
+/* What the rules say of a key (enum redact_key), or BR_ENOMEM. */
+int redact_key(struct redact_rules *r, const void *key, size_t len);
+
+/* What is blocked in a text is replaced: 1 with the result in r->text (until the next call), 0 when
+ * nothing is, or BR_ENOMEM. Where a pattern takes too long all of the text is. */
+int redact_text(struct redact_rules *r, enum redact_kind kind, const void *text, size_t len);
+
+/* The whole text is replaced, unless it is allowed or empty. As redact_text. */
+int redact_whole(struct redact_rules *r, const void *text, size_t len);
+
+/* True when there is nothing that could be blocked in texts of the kind. */
+static inline bool redact_idle(const struct redact_rules *r, enum redact_kind kind)
+{
+    return r->blocked[REDACT_VALUE].n == 0 && r->blocked[kind].n == 0;
+}

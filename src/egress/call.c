@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "egress/call.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeout_ms,
+                   struct br_outcome (*read)(const struct br_call *call))
+{
+    *calls = (struct br_calls){.node = node, .timeout_ms = timeout_ms, .read = read};
+    br_list_init(&calls->list);
+}
+
+void br_calls_release(struct br_calls *calls)
+{
+    while (calls->node && !br_list_empty(&calls->list)) {
+        struct br_call *c = br_container_of(calls->list.next, struct br_call, link);
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+        br_client_cancel(c->client, &c->exchange);
+        br_call_end(c, &o);
+    }
+}
+
+struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client)
+{
+    struct br_call *c = br_calloc(1, sizeof *c);
+    if (!c) {
+        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        return NULL;
+    }
+    c->calls = calls;
+    c->item = item;
+    c->client = client;
+    br_list_append(&calls->list, &c->link);
+    return c;
+}
+
+void br_call_end(struct br_call *c, const struct br_outcome *outcome)
+{
+    struct br_item *item = c->item;
+    br_host_timer_stop(c->calls->node->host, &c->timer);
+    br_list_remove(&c->link);
+    br_rope_release(&c->exchange.body);
+    br_free(c);
+    br_item_finish(item, outcome);
+}
+
+void br_call_fail(struct br_call *c, int rc)
+{
+    struct br_outcome o =
+        rc == BR_ENOMEM
+            ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory")
+            : br_outcome_reject(BR_STATUS_INTERNAL, "cannot be encoded: %s", br_strerror(rc));
+    br_call_end(c, &o);
+}
+
+static void on_done(struct br_exchange *x)
+{
+    struct br_call *c = x->user;
+    struct br_outcome o = x->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", x->error_text)
+                                   : c->calls->read(c);
+    br_call_end(c, &o);
+}
+
+static void on_timeout(struct br_timer *t)
+{
+    struct br_call *c = br_container_of(t, struct br_call, timer);
+    br_client_cancel(c->client, &c->exchange);
+    struct br_outcome o = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "no answer in %llu ms",
+                                           (unsigned long long)c->calls->timeout_ms);
+    br_call_end(c, &o);
+}
+
+void br_call_send(struct br_call *c)
+{
+    const struct br_calls *calls = c->calls;
+    c->exchange.timeout_ms = calls->timeout_ms;
+    c->exchange.on_done = on_done;
+    c->exchange.user = c;
+    if (calls->timeout_ms)
+        (void)br_host_timer(calls->node->host, &c->timer, calls->timeout_ms, on_timeout);
+    br_client_send(c->client, &c->exchange);
+}
+
+uint32_t br_call_delay(int64_t delay_ms)
+{
+    return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
+}
+
+struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message)
+{
+    int64_t delay_ms = x->retry_after_s < INT64_MAX / 1000 ? x->retry_after_s * 1000 : INT64_MAX;
+    unsigned status = x->http_status;
+    switch (status) {
+    case 429:
+    case 502:
+    case 503:
+    case 504:
+        return br_outcome_retry(BR_STATUS_UNAVAILABLE, br_call_delay(delay_ms), "HTTP %u %s",
+                                status, message);
+    case 413:
+        return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "HTTP 413 %s", message);
+    case 401:
+        return br_outcome_reject(BR_STATUS_UNAUTHENTICATED, "HTTP 401 %s", message);
+    case 403:
+        return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "HTTP 403 %s", message);
+    case 404:
+        return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "HTTP 404 %s", message);
+    case 400:
+        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP 400 %s", message);
+    default:
+        return br_outcome_reject(BR_STATUS_UNKNOWN, "HTTP %u %s", status, message);
+    }
+}
+
+bool br_call_headers_init(struct br_call_headers *h, const struct br_headers *from)
+{
+    size_t bytes = 1, at = 0;
+    *h = (struct br_call_headers){.n = 0};
+    for (size_t i = 0; i < from->n; i++)
+        bytes += strlen(from->names[i]) + 1;
+    h->names = br_malloc(bytes);
+    if (!h->names)
+        return false;
+    for (size_t i = 0; i < from->n; i++) {
+        h->v[h->n++] = (struct br_header){h->names + at, from->values[i].text};
+        for (const char *c = from->names[i]; *c; c++)
+            h->names[at++] = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
+        h->names[at++] = '\0';
+    }
+    return true;
+}
+
+void br_call_headers_release(struct br_call_headers *h)
+{
+    br_free(h->names);
+    *h = (struct br_call_headers){.n = 0};
+}

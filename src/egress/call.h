@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What exporters with a client share: one attempt at sending an item, from its exchange to its
+ * outcome, whatever ends it first: the answer, the time limit, or the exporter's end.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "net/client.h"
+#include "pipeline/component.h"
+
+struct br_call;
+
+/* The attempts of one exporter that are under way. */
+struct br_calls {
+    struct br_node *node;
+    uint64_t timeout_ms;                                   /* of one attempt; 0: none */
+    struct br_outcome (*read)(const struct br_call *call); /* what an answer means */
+    struct br_list list;
+};
+
+struct br_call {
+    struct br_list link;
+    struct br_calls *calls;
+    struct br_item *item;
+    struct br_client *client;
+    struct br_exchange exchange; /* filled by the exporter but for on_done, user and timeout_ms */
+    struct br_timer timer;
+};
+
+void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeout_ms,
+                   struct br_outcome (*read)(const struct br_call *call));
+
+/* Finishes what is under way with BR_RETRY. Accepts a zeroed one. */
+void br_calls_release(struct br_calls *calls);
+
+/* A call that takes the item. NULL when there is no memory: then the item was finished with
+ * BR_RETRY. */
+struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct br_client *client);
+
+/* Sends the exchange; the item is finished when it is over. */
+void br_call_send(struct br_call *call);
+
+/* Finishes the item and frees the call, before it was sent. */
+void br_call_end(struct br_call *call, const struct br_outcome *outcome);
+
+/* Likewise, for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
+void br_call_fail(struct br_call *call, int rc);
+
+/* What a status that is no success means, by the OTLP specification ("Failures"): 429, 502, 503 and
+ * 504 can be tried again, after Retry-After where it came. */
+struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message);
+
+/* Milliseconds as an outcome has them; 0 for what is negative. */
+uint32_t br_call_delay(int64_t delay_ms);
+
+/* Header names in lower case, as HTTP/2 wants them; values are borrowed for the life of it. */
+struct br_call_headers {
+    struct br_header v[BR_HEADERS_MAX];
+    size_t n;
+    char *names; /* terminated, one after the other */
+};
+
+/* False when there is no memory. */
+bool br_call_headers_init(struct br_call_headers *h, const struct br_headers *from);
+void br_call_headers_release(struct br_call_headers *h);

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/pprof_write_tables.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+#include "profile/pair.h"
+
+#define SECTION_MAX BR_BUF_MAX
+#define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
+
+/* --- Buffers --------------------------------------------------------------------------------- */
+
+uint8_t *pprof_room_slow(struct pprof_tables *t, unsigned buffer, size_t len)
+{
+    struct pprof_buffer *b = &t->buffers[buffer];
+    if (t->rc)
+        return NULL;
+    if (len > SECTION_MAX || b->len > SECTION_MAX - len) {
+        t->rc = BR_EFULL;
+        return NULL;
+    }
+    size_t want = b->len + len > 2 * b->cap ? b->len + len : 2 * b->cap;
+    if (want < 4096)
+        want = 4096;
+    uint8_t *data = br_realloc(b->data, want);
+    if (!data) {
+        t->rc = BR_ENOMEM;
+        return NULL;
+    }
+    b->data = data;
+    b->cap = want;
+    return data + b->len;
+}
+
+size_t pprof_tables_size(const struct pprof_tables *t)
+{
+    size_t size = 0;
+    for (int i = 0; i < PPROF_SECTIONS; i++)
+        size += t->buffers[i].len;
+    return size;
+}
+
+void pprof_tables_state(const struct pprof_tables *t, struct pprof_state *ret)
+{
+    for (int i = 0; i < PPROF_SECTIONS; i++)
+        ret->len[i] = t->buffers[i].len;
+}
+
+void pprof_tables_restore(struct pprof_tables *t, const struct pprof_state *state)
+{
+    for (int i = 0; i < PPROF_SECTIONS; i++)
+        t->buffers[i].len = state->len[i];
+}
+
+/* --- Life ------------------------------------------------------------------------------------ */
+
+static bool make_marks(struct pprof_tables *t)
+{
+    static const enum br_table marked[] = {BR_TABLE_STRING, BR_TABLE_FUNCTION, BR_TABLE_LOCATION,
+                                           BR_TABLE_MAPPING};
+    struct br_arena *a = &t->arena;
+    for (size_t i = 0; i < BR_COUNT(marked); i++) {
+        enum br_table which = marked[i];
+        t->marks[which] = br_arena_calloc(a, t->view.n[which], sizeof *t->marks[which]);
+        if (!t->marks[which])
+            return false;
+    }
+    t->stacks = br_arena_calloc(a, t->view.n[BR_TABLE_STACK], sizeof *t->stacks);
+    t->labels = br_arena_calloc(a, t->view.n[BR_TABLE_ATTRIBUTE], sizeof *t->labels);
+    t->links = br_arena_calloc(a, t->view.n[BR_TABLE_LINK], sizeof *t->links);
+    return t->stacks && t->labels && t->links;
+}
+
+/* Every entry takes two bytes at least, so that a small dictionary need not be counted before. */
+static bool may_be_too_many(const struct br_item *item)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        if (item->parts[i].kind == BR_PART_DICTIONARY)
+            bytes += item->parts[i].raw_len - item->parts[i].body_at;
+    return bytes / 2 > BR_PPROF_ENTRIES_MAX;
+}
+
+static bool too_many(const struct br_item *item)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        const struct br_part *part = &item->parts[i];
+        const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+        struct br_field f;
+        while (part->kind == BR_PART_DICTIONARY && p < end && (p = br_scan(p, end, &f)))
+            n++;
+    }
+    return n > BR_PPROF_ENTRIES_MAX;
+}
+
+int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
+                      const struct br_pprof_options *options)
+{
+    /* An entry costs 16 bytes of the index and 32 at the most of a mark. */
+    br_arena_init(&t->arena, (size_t)BR_PPROF_ENTRIES_MAX * 64 + (1u << 20));
+    t->options = options;
+    t->round = 0;
+    t->rc = 0;
+    if (may_be_too_many(item) && too_many(item))
+        return BR_ETOOBIG;
+    int rc = br_dictionary_index(item, &t->arena, &t->view);
+    if (!rc && !make_marks(t))
+        rc = BR_ENOMEM;
+    if (rc)
+        pprof_tables_unload(t);
+    return rc;
+}
+
+void pprof_tables_unload(struct pprof_tables *t)
+{
+    br_arena_release(&t->arena);
+    for (int i = 0; i < PPROF_BUFFERS; i++) {
+        struct pprof_buffer *b = &t->buffers[i];
+        if (b->cap <= KEEP_MAX)
+            continue;
+        br_free(b->data);
+        *b = (struct pprof_buffer){0};
+    }
+}
+
+void pprof_tables_release(struct pprof_tables *t)
+{
+    br_arena_release(&t->arena);
+    for (int i = 0; i < PPROF_BUFFERS; i++)
+        br_free(t->buffers[i].data);
+}
+
+void pprof_tables_begin(struct pprof_tables *t)
+{
+    t->round++;
+    for (int i = 0; i < PPROF_BUFFERS; i++)
+        t->buffers[i].len = 0;
+    memset(t->n_ids, 0, sizeof t->n_ids);
+    memset(t->id_keys, 0, sizeof t->id_keys);
+    t->last_trace_string = 0;
+    (void)pprof_text(t, "", 0);
+}
+
+/* --- Strings --------------------------------------------------------------------------------- */
+
+uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len)
+{
+    uint8_t *o = pprof_room(t, PPROF_STRINGS, len + 1 + PPROF_LEN_MAX);
+    if (!o)
+        return 0;
+    pprof_wrote(t, PPROF_STRINGS, br_put_len(o, 6, data, len));
+    return t->n_ids[BR_TABLE_STRING]++;
+}
+
+uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i)
+{
+    const struct br_entry *e = &t->view.tables[BR_TABLE_STRING][i];
+    uint32_t id = i == 0 || e->len == 0 ? 0 : pprof_text(t, e->data, e->len);
+    t->marks[BR_TABLE_STRING][i] = (struct pprof_mark){t->round, id};
+    return id;
+}
+
+/* --- Indices --------------------------------------------------------------------------------- */
+
+bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+{
+    struct br_field f;
+    while (x->p && x->p < x->end && (x->p = br_scan(x->p, x->end, &f))) {
+        if (f.number != field)
+            continue;
+        if (f.wire == BR_WIRE_VARINT) {
+            *ret = f.value > UINT32_MAX ? UINT32_MAX : (uint32_t)f.value;
+            return true;
+        }
+        if (f.wire == BR_WIRE_LEN && f.value > 0) {
+            x->packed = f.data;
+            x->packed_end = f.data + f.value;
+            return pprof_index_next(x, field, ret);
+        }
+    }
+    return false;
+}
+
+/* --- Functions, mappings, locations ---------------------------------------------------------- */
+
+static uint32_t write_function(struct pprof_tables *t, uint32_t i)
+{
+    const struct br_entry *e = &t->view.tables[BR_TABLE_FUNCTION][i];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f;
+    uint64_t number[5] = {0};
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
+            number[f.number] = f.value;
+    uint32_t name = pprof_string(t, number[1]), system_name = pprof_string(t, number[2]);
+    uint32_t file = pprof_string(t, number[3]);
+    uint8_t *body = pprof_open(t, PPROF_FUNCTIONS, 5, 5 * (1 + BR_VARINT_MAX));
+    if (!body)
+        return 0;
+    uint32_t id = ++t->n_ids[BR_TABLE_FUNCTION];
+    uint8_t *o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, name);
+    o = pprof_put_number(o, 3, system_name);
+    o = pprof_put_number(o, 4, file);
+    o = pprof_put_number(o, 5, number[4]);
+    pprof_wrote(t, PPROF_FUNCTIONS, br_put_length_before(body, o));
+    t->marks[BR_TABLE_FUNCTION][i] = (struct pprof_mark){t->round, id};
+    return id;
+}
+
+static uint32_t function(struct pprof_tables *t, uint64_t i)
+{
+    if (i == 0 || i >= t->view.n[BR_TABLE_FUNCTION])
+        return 0;
+    const struct pprof_mark *m = &t->marks[BR_TABLE_FUNCTION][i];
+    return m->round == t->round ? m->id : write_function(t, (uint32_t)i);
+}
+
+/* What a mapping's attributes say. */
+struct mapping_notes {
+    uint32_t build_id; /* string */
+    bool gnu;
+    bool has[4]; /* functions, filenames, line numbers, inline frames */
+};
+
+static void note_mapping(struct pprof_tables *t, uint32_t attribute, struct mapping_notes *n)
+{
+    static const char *const has[] = {"pprof.mapping.has_functions", "pprof.mapping.has_filenames",
+                                      "pprof.mapping.has_line_numbers",
+                                      "pprof.mapping.has_inline_frames"};
+    static const char *const ids[] = {"process.executable.build_id.gnu",
+                                      "process.executable.build_id.go",
+                                      "process.executable.build_id.htlhash"};
+    struct br_pair a;
+    if (!br_pair_of(&t->view, attribute, &a, NULL, NULL))
+        return;
+    for (size_t i = 0; i < BR_COUNT(has); i++)
+        if (a.value.type == BR_VALUE_BOOL && br_text_is(a.key, has[i]))
+            n->has[i] = a.value.number != 0;
+    for (size_t i = 0; i < BR_COUNT(ids) && a.value.type == BR_VALUE_STRING && a.value.len; i++) {
+        if (!br_text_is(a.key, ids[i]) || (n->build_id && (n->gnu || i > 0)))
+            continue;
+        n->build_id = pprof_text(t, a.value.data, a.value.len);
+        n->gnu = i == 0;
+    }
+}
+
+static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
+{
+    const struct br_entry *e = &t->view.tables[BR_TABLE_MAPPING][i];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f;
+    uint64_t number[5] = {0};
+    struct mapping_notes notes = {0};
+    struct pprof_indices x = {.p = p, .end = end};
+    uint32_t attribute;
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
+            number[f.number] = f.value;
+    while (pprof_index_next(&x, 5, &attribute))
+        note_mapping(t, attribute, &notes);
+    uint32_t file = pprof_string(t, number[4]);
+    uint8_t *body = pprof_open(t, PPROF_MAPPINGS, 3, 10 * (1 + BR_VARINT_MAX));
+    if (!body)
+        return 0;
+    uint32_t id = ++t->n_ids[BR_TABLE_MAPPING];
+    uint8_t *o = pprof_put_number(body, 1, id);
+    for (uint32_t k = 1; k <= 3; k++)
+        o = pprof_put_number(o, 1 + k, number[k]);
+    o = pprof_put_number(o, 5, file);
+    o = pprof_put_number(o, 6, notes.build_id);
+    for (uint32_t k = 0; k < BR_COUNT(notes.has); k++)
+        o = pprof_put_number(o, 7 + k, notes.has[k]);
+    pprof_wrote(t, PPROF_MAPPINGS, br_put_length_before(body, o));
+    t->marks[BR_TABLE_MAPPING][i] = (struct pprof_mark){t->round, id};
+    return id;
+}
+
+static uint32_t mapping(struct pprof_tables *t, uint64_t i)
+{
+    if (i == 0 || i >= t->view.n[BR_TABLE_MAPPING])
+        return 0;
+    const struct pprof_mark *m = &t->marks[BR_TABLE_MAPPING][i];
+    return m->round == t->round ? m->id : write_mapping(t, (uint32_t)i);
+}
+
+/* A Line; one without a function is none in pprof. */
+static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, const uint8_t *end)
+{
+    struct br_field f;
+    uint64_t number[4] = {0};
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
+            number[f.number] = f.value;
+    uint32_t id = function(t, number[1]);
+    if (!id)
+        return o;
+    *o = (uint8_t)BR_TAG(4, BR_WIRE_LEN);
+    uint8_t *body = o + 2;
+    o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, number[2]);
+    o = pprof_put_number(o, 3, number[3]);
+    return br_put_length_before(body, o);
+}
+
+static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
+{
+    struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
+    struct br_pair a;
+    uint32_t i;
+    while (pprof_index_next(&x, 4, &i))
+        if (br_pair_of(&t->view, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL &&
+            a.value.number && br_text_is(a.key, "pprof.location.is_folded"))
+            return true;
+    return false;
+}
+
+/* Of locations, a mark holds the id as it is written: a varint of at most three bytes, and its
+ * length in the fourth. */
+static uint32_t encoded(uint32_t id)
+{
+    uint8_t bytes[BR_VARINT_MAX] = {0};
+    uint32_t len = (uint32_t)(br_put_varint(bytes, id) - bytes);
+    static_assert(BR_PPROF_ENTRIES_MAX <= 1u << 21, "an id takes three bytes at the most");
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | len << 24;
+}
+
+static inline uint8_t *put_encoded(uint8_t *o, uint32_t code)
+{
+    memcpy(o, &code, sizeof code);
+    return o + (code >> 24);
+}
+
+/* Returns its id as `encoded`, or 0. */
+static uint32_t write_location(struct pprof_tables *t, uint32_t i)
+{
+    const struct br_entry *e = &t->view.tables[BR_TABLE_LOCATION][i];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f;
+    uint64_t in_mapping = 0, address = 0;
+    bool attributes = false;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (f.number == 1 && f.wire == BR_WIRE_VARINT)
+            in_mapping = f.value;
+        else if (f.number == 2 && f.wire == BR_WIRE_VARINT)
+            address = f.value;
+        attributes = attributes || f.number == 4;
+    }
+    uint32_t mapping_id = mapping(t, in_mapping);
+    /* A line with a function takes four bytes or more, and four more when its id is longer here. */
+    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 2 * (size_t)e->len + 64);
+    if (!body)
+        return 0;
+    uint32_t id = ++t->n_ids[BR_TABLE_LOCATION];
+    uint8_t *o = pprof_put_number(body, 1, id);
+    o = pprof_put_number(o, 2, mapping_id);
+    o = pprof_put_number(o, 3, address);
+    for (p = e->data; p < end && (p = br_scan(p, end, &f));)
+        if (f.number == 3 && f.wire == BR_WIRE_LEN)
+            o = put_line(t, o, f.data, f.data + f.value);
+    if (attributes && is_folded(t, e))
+        o = pprof_put_number(o, 5, 1);
+    pprof_wrote(t, PPROF_LOCATIONS, br_put_length_before(body, o));
+    t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, encoded(id)};
+    return t->marks[BR_TABLE_LOCATION][i].id;
+}
+
+static uint8_t *put_location(struct pprof_tables *t, uint8_t *o, uint64_t i)
+{
+    if (i == 0 || i >= t->view.n[BR_TABLE_LOCATION])
+        return o;
+    const struct pprof_mark *m = &t->marks[BR_TABLE_LOCATION][i];
+    return put_encoded(o, m->round == t->round ? m->id : write_location(t, (uint32_t)i));
+}
+
+/* What the tables know of locations, out of reach of what is written to the buffers. */
+struct known {
+    struct pprof_tables *t;
+    const struct pprof_mark *marks;
+    uint32_t n, round;
+};
+
+static inline uint8_t *put_known(struct known k, uint8_t *o, uint64_t i)
+{
+    if (__builtin_expect(i < k.n && k.marks[i].round == k.round, 1))
+        return put_encoded(o, k.marks[i].id);
+    return put_location(k.t, o, i);
+}
+
+static inline uint64_t two_bytes(uint64_t pair)
+{
+    return (pair & 0x7f) | (pair >> 1 & 0x3f80);
+}
+
+/* Half of all time is spent here. Most indices of a large table have two bytes, which are read four
+ * at a time. */
+static uint8_t *put_locations(struct pprof_tables *t, uint8_t *o, const uint8_t *p,
+                              const uint8_t *end)
+{
+    const uint64_t tops = 0x8080808080808080, low_tops = 0x0080008000800080;
+    struct known k = {t, t->marks[BR_TABLE_LOCATION], t->view.n[BR_TABLE_LOCATION], t->round};
+    uint64_t i, four;
+    while (p < end && (p = br_scan_index(p, end, &i))) {
+        o = put_known(k, o, i);
+        for (; end - p >= (ptrdiff_t)sizeof four; p += sizeof four) {
+            memcpy(&four, p, sizeof four);
+            if ((four & tops) != low_tops)
+                break;
+            o = put_known(k, o, two_bytes(four));
+            o = put_known(k, o, two_bytes(four >> 16));
+            o = put_known(k, o, two_bytes(four >> 32));
+            o = put_known(k, o, two_bytes(four >> 48));
+        }
+    }
+    return o;
+}
+
+/* --- Stacks ---------------------------------------------------------------------------------- */
+
+static const struct pprof_piece no_piece;
+
+const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
+{
+    if (i == 0 || i >= t->view.n[BR_TABLE_STACK])
+        return &no_piece;
+    struct pprof_piece *piece = &t->stacks[i];
+    if (piece->round == t->round)
+        return piece;
+    const struct br_entry *e = &t->view.tables[BR_TABLE_STACK][i];
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct br_field f;
+    /* An index takes a byte or more, an id three at the most and is written as four. */
+    uint8_t *body = pprof_open(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
+    if (!body)
+        return &no_piece;
+    uint8_t *o = body;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+            o = put_locations(t, o, f.data, f.data + f.value);
+        else if (f.number == 1 && f.wire == BR_WIRE_VARINT)
+            o = put_location(t, o, f.value);
+    }
+    uint32_t at = (uint32_t)t->buffers[PPROF_CACHE].len;
+    *piece = (struct pprof_piece){t->round, at, 0};
+    if (o == body || t->rc)
+        return piece;
+    o = br_put_length_before(body, o);
+    piece->len = (uint32_t)(o - (body - 2));
+    pprof_wrote(t, PPROF_CACHE, o);
+    return piece;
+}

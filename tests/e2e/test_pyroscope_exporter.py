@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pyroscope exporter against a stand-in that follows the real server's rules."""
+
+import collections
+import time
+
+import pytest
+
+import clients
+import otlp
+import pprof
+from braid import pipelines
+from otlp import PROFILES, attribute
+from pyroscope import Key, Pyroscope
+
+NOW = time.time_ns
+
+
+class Request:
+    """A profiles request under construction, with the dictionary's indices looked up."""
+
+    def __init__(self):
+        self.message = PROFILES.request()
+        tables = self.message.dictionary
+        tables.string_table.append("")
+        for table in (tables.mapping_table, tables.location_table, tables.function_table,
+                      tables.link_table, tables.attribute_table, tables.stack_table):
+            table.add()
+
+    def text(self, value):
+        table = self.message.dictionary.string_table
+        if value not in table:
+            table.append(value)
+        return list(table).index(value)
+
+    def stack(self, names):
+        """Functions, leaf first."""
+        tables, locations = self.message.dictionary, []
+        for name in names:
+            tables.function_table.add(name_strindex=self.text(name),
+                                      filename_strindex=self.text(name + ".go"))
+            location = tables.location_table.add()
+            location.lines.add(function_index=len(tables.function_table) - 1, line=7)
+            locations.append(len(tables.location_table) - 1)
+        tables.stack_table.add(location_indices=locations)
+        return len(tables.stack_table) - 1
+
+    def attribute(self, key, value, unit=""):
+        table = self.message.dictionary.attribute_table
+        table.add(key_strindex=self.text(key), value=attribute("", value).value,
+                  unit_strindex=self.text(unit))
+        return len(table) - 1
+
+    def link(self, trace_id, span_id):
+        table = self.message.dictionary.link_table
+        table.add(trace_id=bytes.fromhex(trace_id), span_id=bytes.fromhex(span_id))
+        return len(table) - 1
+
+    def scope(self, resource, scope=None):
+        profiles = self.message.resource_profiles.add()
+        profiles.resource.attributes.extend(attribute(*each) for each in resource.items())
+        made = profiles.scope_profiles.add()
+        made.scope.attributes.extend(attribute(*each) for each in (scope or {}).items())
+        return made
+
+    def profile(self, scope, kind, period=("", ""), interval=0, at=None):
+        made = scope.profiles.add(time_unix_nano=NOW() if at is None else at, period=interval)
+        for value_type, (name, unit) in ((made.sample_type, kind), (made.period_type, period)):
+            value_type.type_strindex, value_type.unit_strindex = self.text(name), self.text(unit)
+        return made
+
+
+CPU = ("cpu", "nanoseconds")
+
+
+def cpu_request(n=1, service="shop", at=None, resource=None, **sample):
+    """n CPU profiles of a sample each, in a resource of their own; sample i has the value i + 1."""
+    request = Request()
+    stack = request.stack(["leaf", "root"])
+    for i in range(n):
+        scope = request.scope({"service.name": f"{service}-{i}" if n > 1 else service,
+                               **(resource or {})})
+        profile = request.profile(scope, CPU, CPU, 10_000_000, at)
+        profile.samples.add(stack_index=stack, values=[i + 1], **sample)
+    return request
+
+
+STACK = (("leaf", "leaf.go", 7), ("root", "root.go", 7))
+CPU_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+
+
+@pytest.fixture
+def through(braid, pyroscope):
+    """through(**options) starts Braid with the exporter in front of the stand-in."""
+    def start(**options):
+        options = {"endpoint": pyroscope.url, **options}
+        return braid(pipelines({"pyroscope": options}, signals=["profiles"], workers=1))
+    return start
+
+
+def send(server, request, headers=None):
+    message = request.message if isinstance(request, Request) else request
+    clients.http(server.http, PROFILES.path, message.SerializeToString(),
+                 headers=headers).expect_ok()
+
+
+def of_service(stored, name="service_name"):
+    """{service: sum of values}"""
+    sums = collections.Counter()
+    for key, value in stored.items():
+        sums[dict(key.labels)[name]] += value
+    return dict(sums)
+
+
+def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
+    request = cpu_request()
+    send(through(), request)
+    [push] = pyroscope.wait(1)
+    assert push.headers["content-encoding"] == "gzip"
+    assert pprof.types(push.profile) == ([CPU], CPU, 10_000_000, "")
+    assert pyroscope.stored() == {
+        Key(frozenset({"service_name": "shop"}.items()), CPU_TYPE, STACK, "", ""): 1}
+
+
+def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
+    """A profiler that counts: 3 by value, 2 by time stamps, at 20 ms each."""
+    request = Request()
+    profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"), CPU,
+                              20_000_000)
+    profile.samples.add(stack_index=request.stack(["a"]), values=[3])
+    profile.samples.add(stack_index=request.stack(["b"]), timestamps_unix_nano=[5, 6])
+    send(through(), request)
+    pyroscope.wait(1)
+    assert {(key.type, key.stack[0][0]): value for key, value in pyroscope.stored().items()} == {
+        (CPU_TYPE, "a"): 60_000_000, (CPU_TYPE, "b"): 40_000_000}
+
+
+def test_off_cpu_values_are_added_up(through, pyroscope):
+    request = Request()
+    profile = request.profile(request.scope({}), ("off_cpu", "nanoseconds"))
+    profile.samples.add(stack_index=request.stack(["wait"]), values=[5, 7, 30],
+                        timestamps_unix_nano=[1, 2, 3])
+    send(through(), request)
+    pyroscope.wait(1)
+    assert {key.type: value for key, value in pyroscope.stored().items()} == {
+        "off_cpu:off_cpu:nanoseconds::": 42}
+
+
+HEAP = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"),
+        ("inuse_space", "bytes")]
+
+
+def heap_request(shift=0):
+    """A heap profile of Go as a Pyroscope client pushed it: three samples of four types. shift: the
+    second type's samples begin with another stack."""
+    request = Request()
+    scope = request.scope({"service.name": "shop", "region": "eu", "__session_id__": "a1"},
+                          {"pyroscope.name": "memory", "pprof.scope.sample_type_order": [0, 1, 2, 3],
+                           "pprof.scope.default_sample_type": "inuse_space"})
+    stacks = [request.stack(names) for names in (["a", "r"], ["b", "r"], ["c", "r"])]
+    size = [request.attribute("bytes", 512 << i, "bytes") for i in range(3)]
+    at = NOW()
+    for t, kind in enumerate(HEAP):
+        profile = request.profile(scope, kind, ("space", "bytes"), 524288, at)
+        for i in range(3):
+            which = (i + shift) % 3 if t == 1 else i
+            profile.samples.add(stack_index=stacks[which], attribute_indices=[size[which]],
+                                values=[100 * t + which + 1])
+    return request
+
+
+def heap_multiset():
+    frames = {name: ((name, f"{name}.go", 7), ("r", "r.go", 7)) for name in "abc"}
+    return collections.Counter(
+        pprof.Sample(kind, unit, frames[name], 100 * t + i + 1, (("bytes", 512 << i, "bytes"), ))
+        for t, (kind, unit) in enumerate(HEAP) for i, name in enumerate("abc"))
+
+
+def test_types_of_one_pprof_go_back_into_one(through, pyroscope):
+    send(through(), heap_request())
+    [push] = pyroscope.wait(1)
+    assert pprof.types(push.profile) == (HEAP, ("space", "bytes"), 524288, "inuse_space")
+    assert pprof.samples(push.profile) == heap_multiset()
+    assert push.labels == {"__name__": "memory", "service_name": "shop", "region": "eu",
+                           "__session_id__": "a1"}
+
+
+def test_types_that_do_not_line_up_stay_apart(through, pyroscope):
+    send(through(), heap_request(shift=1))
+    pushes = pyroscope.wait(3)
+    assert [pprof.types(push.profile)[0] for push in pushes] == [HEAP[:1], HEAP[1:2], HEAP[2:]]
+    assert sum((pprof.samples(push.profile) for push in pushes),
+               collections.Counter()) == heap_multiset()
+
+
+TRACE, SPAN = "0102030405060708090a0b0c0d0e0f10", "1112131415161718"
+
+
+@pytest.mark.parametrize("labels, kept", [
+    ({}, {"span_id": SPAN, "trace_id": TRACE}),
+    ({"span_id": SPAN.upper(), "trace_id": TRACE}, {"span_id": SPAN.upper(), "trace_id": TRACE}),
+    ({"profile_id": SPAN}, {"profile_id": SPAN, "trace_id": TRACE}),
+    ({"span_id": "ff" * 8}, {"span_id": SPAN, "trace_id": TRACE}),
+    ({"span_id": "no hex"}, {"span_id": SPAN, "trace_id": TRACE}),
+], ids=["none", "the same", "Ruby's name", "another span", "no id"])
+def test_links_become_labels(through, pyroscope, labels, kept):
+    request = cpu_request()
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.link_index = request.link(TRACE, SPAN)
+    sample.attribute_indices.extend(request.attribute(*each) for each in labels.items())
+    send(through(), request)
+    [push] = pyroscope.wait(1)
+    assert pprof.labels_of(push.profile, push.profile.sample[0]) == tuple(sorted(kept.items()))
+    [key] = pyroscope.stored()
+    assert (key.span_id, key.trace_id) == (SPAN, TRACE)
+
+
+def test_sample_attributes_that_would_be_series_are_left_out(through, pyroscope):
+    request = cpu_request()
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.attribute_indices.extend(
+        request.attribute(*each) for each in {"thread.id": "17", "span_name": "GET /", "b": True}.items())
+    server = through()
+    send(server, request)
+    [push] = pyroscope.wait(1)
+    assert pprof.labels_of(push.profile, push.profile.sample[0]) == (("span_name", "GET /"), )
+    left_out = server.metrics()["braid_pyroscope_labels_left_out"]
+    assert {labels: n for labels, n in left_out.items() if 'of="sample"' in labels} == {
+        'exporter="pyroscope",of="sample"': 2}
+    assert "thread.id" in server.log()
+
+
+def test_sample_attributes_by_choice(through, pyroscope):
+    request = cpu_request()
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    values = {"thread.id": 17, "b": True, "d": 0.5, "l": ["x", "y"], "m": {"k": [1, "z"]},
+              "raw": b"\0\xff", "span_name": "GET /"}
+    sample.attribute_indices.extend(request.attribute(*each) for each in values.items())
+    send(through(labels={"sample_attributes": ["thread.*", "b", "d", "l", "m", "raw"]}), request)
+    [push] = pyroscope.wait(1)
+    found = set(pprof.labels_of(push.profile, push.profile.sample[0]))
+    assert found == {("thread.id", 17, ""), ("b", "true"), ("d", "0.5"), ("l", "x"), ("l", "y"),
+                     ("m", '{"k":[1,"z"]}'), ("raw", "AP8=")}
+
+
+def test_a_resource_of_many_attributes_keeps_the_telling_ones(through, pyroscope):
+    resource = {"host.name": "h", "k8s.pod.name": "p", "service.instance.id": "uuid",
+                "process.pid": 7, **{f"noise.{i}": "x" for i in range(60)}}
+    send(through(), cpu_request(resource=resource))
+    [push] = pyroscope.wait(1)
+    assert push.labels == {"__name__": "process_cpu", "service_name": "shop", "__delta__": "false",
+                           "host.name": "h", "k8s.pod.name": "p"}
+
+
+def test_labels_by_choice_stay_within_what_pyroscope_takes(through, pyroscope):
+    resource = {"process.pid": 7, "": "no key", "long": "é" * 2000, "one": ["x"], "two": ["x", "y"],
+                **{f"noise.{i:02}": str(i) for i in range(60)}}
+    server = through(labels={"resource_attributes": ["*"], "static": {"env": "test"}})
+    send(server, cpu_request(resource=resource))
+    [push] = pyroscope.wait(1)
+    assert len(push.labels) == 30
+    assert push.labels["env"] == "test" and push.labels["process.pid"] == "7"
+    assert push.labels["long"] == "é" * 1024  # 2048 bytes
+    assert push.labels["one"] == "x" and push.labels["two"] == '["x","y"]'
+    left_out = server.metrics()["braid_pyroscope_labels_left_out"]['exporter="pyroscope",of="series"']
+    assert left_out == 60 + 8 - 30 and "noise." in server.log()
+
+
+def test_sanitized_names(through, pyroscope):
+    server = through(labels={"sanitize": True, "resource_attributes": ["*"]})
+    send(server, cpu_request(resource={"k8s.pod-name": "p", "9x": "y"}))
+    [push] = pyroscope.wait(1)
+    assert {"k8s_pod_name": "p", "_x": "y"}.items() <= push.labels.items()
+
+
+@pytest.mark.parametrize("age_s, reason", [(3700, "too_old"), (-700, "too_new")])
+def test_profiles_outside_the_window_are_dropped_before_they_are_sent(through, pyroscope, age_s,
+                                                                      reason):
+    request = cpu_request(2)
+    request.message.resource_profiles[0].scope_profiles[0].profiles[0].time_unix_nano -= age_s * 10**9
+    server = through()
+    send(server, request)
+    pyroscope.wait(1)
+    assert of_service(pyroscope.stored()) == {"shop-1": 2}
+    dropped = server.metrics()["braid_ledger_dropped"]
+    assert [n for labels, n in dropped.items() if f'reason="{reason}"' in labels] == [1]
+    assert reason in server.log()
+
+
+def test_large_profiles_are_divided(through, pyroscope):
+    request = Request()
+    profile = request.profile(request.scope({"service.name": "shop"}), CPU, CPU, 10_000_000)
+    stacks = [request.stack([f"f{i}"]) for i in range(100)]
+    for i in range(1000):
+        profile.samples.add(stack_index=stacks[i % 100], values=[i])
+    server = through(limits={"max_samples": 300})
+    send(server, request)
+    pushes = pyroscope.wait(4)
+    assert [len(push.profile.sample) for push in pushes] == [300, 300, 300, 100]
+    assert sum(pyroscope.stored().values()) == sum(range(1000))
+    times = [push.profile.time_nanos for push in pushes]
+    assert [t - times[0] for t in times] == [0, 10**6, 2 * 10**6, 3 * 10**6]
+    assert max(len(push.profile.string_table) for push in pushes) < 210
+
+
+def test_profiles_are_divided_by_their_size(through, pyroscope):
+    request = Request()
+    profile = request.profile(request.scope({"service.name": "shop"}), CPU, CPU, 10_000_000)
+    for i in range(50):
+        profile.samples.add(stack_index=request.stack([f"{i}" * 400]), values=[1])
+    profile.samples.add(stack_index=request.stack(["x" * 5000]), values=[1])
+    server = through(limits={"max_profile_size": 4096})
+    send(server, request)
+    pushes = pyroscope.wait(13)
+    assert max(len(push.raw) for push in pushes) <= 4096
+    assert sum(pyroscope.stored().values()) == 50
+    dropped = server.metrics()["braid_ledger_dropped"]
+    assert [n for labels, n in dropped.items() if 'reason="too_large"' in labels] == [1]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["2.x", "1.x"])
+def test_one_bad_profile_does_not_take_the_rest_along(through, pyroscope, whole):
+    pyroscope.refuse(lambda push: push.labels["service_name"] == "shop-5", whole=whole)
+    server = through()
+    send(server, cpu_request(13))
+    pyroscope.wait(12)
+    assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(13) if i != 5}
+    assert len(pyroscope.profiles()) == 12  # none of them twice
+    dropped = server.metrics()["braid_ledger_dropped"]
+    assert [n for labels, n in dropped.items() if 'reason="refused"' in labels] == [1]
+    assert server.ledger("profiles")["sent"] == 12
+
+
+def test_what_was_stored_of_a_refused_request_is_not_sent_again(through, pyroscope):
+    pyroscope.refuse(lambda push: push.labels["service_name"] in ("shop-1", "shop-2"), http=429,
+                     times=2, message="push rate limit")
+    send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request(4))
+    pyroscope.wait(4)
+    assert of_service(pyroscope.stored()) == {f"shop-{i}": i + 1 for i in range(4)}
+    assert pyroscope.n_requests == 2
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_server_is_tried_again(through, pyroscope, status):
+    pyroscope.refuse(lambda push: True, http=status, times=2, whole=True)
+    send(through(retry_on_failure={"initial_interval": "50ms"}), cpu_request())
+    pyroscope.wait(1)
+    assert pyroscope.n_requests == 3
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_no_retry_can_mend_is_given_up(through, pyroscope, status):
+    pyroscope.refuse(lambda push: True, http=status, whole=True)
+    server = through()
+    send(server, cpu_request(5))
+    server.wait_log(f"HTTP {status}")
+    assert pyroscope.n_requests == 1 and not pyroscope.profiles()
+
+
+@pytest.mark.parametrize("options, header, value", [
+    ({"tenant": "team-a"}, "x-scope-orgid", "team-a"),
+    ({"basic_auth": {"username": "u", "password": "p"}}, "authorization", "Basic dTpw"),
+    ({"bearer_token": "secret"}, "authorization", "Bearer secret"),
+    ({"headers": {"X-Mine": "1"}}, "x-mine", "1"),
+])
+def test_headers(through, pyroscope, options, header, value):
+    send(through(**options), cpu_request())
+    [push] = pyroscope.wait(1)
+    assert push.headers[header] == value
+
+
+def test_tenant_of_the_client(through, pyroscope):
+    server = through(tenant="default", tenant_metadata="X-Scope-OrgID")
+    send(server, cpu_request(service="a"), headers={"X-Scope-OrgID": "team-a"})
+    send(server, cpu_request(service="b"))
+    assert {push.labels["service_name"]: push.headers["x-scope-orgid"]
+            for push in pyroscope.wait(2)} == {"a": "team-a", "b": "default"}
+
+
+def test_every_endpoint_gets_everything(braid, pyroscope):
+    other = Pyroscope()
+    try:
+        other.refuse(lambda push: True, http=503, times=1, whole=True)
+        server = braid(pipelines(
+            {"pyroscope": {"endpoints": [pyroscope.url, other.url + "/prefix"], "compression": "none",
+                           "retry_on_failure": {"initial_interval": "50ms"}}},
+            signals=["profiles"]))
+        send(server, cpu_request(3))
+        pyroscope.wait(3)
+        other.wait(3)
+        assert pyroscope.stored() == other.stored()
+        assert pyroscope.n_requests == 1 and other.n_requests == 2
+        assert other.paths[0] == "/prefix/push.v1.PusherService/Push"
+        server.stop()
+    finally:
+        other.close()

@@ -1,0 +1,469 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receiver pyroscope in the running service: requests as the SDKs send them, over each transport, and the
+OTLP that comes of them, read from the file exporter by the official classes."""
+
+import base64
+import collections
+import gzip
+import http.client
+import json
+import struct
+import time
+import urllib.parse
+import uuid
+
+import grpc as grpcio
+import pytest
+import zstandard
+
+import clients
+import otlp
+import pprof
+from braid import until
+from otlp import PROFILES
+from pyroscope import PUSH_PATH, PushRequest
+
+NODE = "receiver/pyroscope"
+ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+START_NS = 1_767_225_600 * 10**9
+OCTETS = "binary/octet-stream"
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+def make_pprof(*types, values=((10_000_000, ), (30_000_000, )), labels=None, time_ns=START_NS):
+    """A pprof by the independent schema: stacks main;work and main."""
+    profile = pprof.Profile(time_nanos=time_ns, duration_nanos=10 * 10**9)
+    strings = profile.string_table
+    strings.append("")
+
+    def text(value):
+        if value not in list(strings):
+            strings.append(value)
+        return list(strings).index(value)
+    for kind, unit in types or (("cpu", "nanoseconds"), ):
+        profile.sample_type.add(type=text(kind), unit=text(unit))
+    for number, name in enumerate(("main", "work"), 1):
+        profile.function.add(id=number, name=text(name), filename=text("app.py"))
+        profile.location.add(id=number).line.add(function_id=number, line=number)
+    for stack, value in zip(((2, 1), (1, )), values):
+        sample = profile.sample.add(location_id=stack, value=value)
+        for key, word in (labels or {}).items():
+            sample.label.add(key=text(key), str=text(word))
+    return profile.SerializeToString()
+
+
+def form(**fields):
+    """multipart/form-data as Go's mime/multipart writes it. Returns (content type, body)."""
+    boundary = uuid.uuid4().hex
+    parts = [(f"--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; "
+              f"filename=\"{name}.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n").encode()
+             + data + b"\r\n" for name, data in fields.items()]
+    return (f"multipart/form-data; boundary={boundary}",
+            b"".join(parts) + f"--{boundary}--\r\n".encode())
+
+
+def push_request(*series):
+    """series: (labels, [(raw, id)])."""
+    request = PushRequest()
+    for labels, samples in series:
+        added = request.series.add()
+        for name, value in labels.items():
+            added.labels.add(name=name, value=value)
+        for raw, number in samples:
+            added.samples.add(raw_profile=raw, ID=number)
+    return request
+
+
+Answer = collections.namedtuple("Answer", "code headers body")
+
+
+def http1(address, path, body, headers, method="POST"):
+    connection = http.client.HTTPConnection(address, timeout=30)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
+
+
+def chunked(address, path, body, headers, method="POST"):
+    pieces = (body[i:i + 100] for i in range(0, len(body), 100))
+    return http1(address, path, pieces, headers, method)
+
+
+def http2(address, path, body, headers, method="POST"):
+    connection = clients.H2(address)
+    try:
+        names = {name.lower(): value for name, value in headers.items()}
+        got, answer = connection.request(path, names, body, method)
+        return Answer(int(got[":status"]), got, answer)
+    finally:
+        connection.close()
+
+
+every = pytest.mark.parametrize("send", [http1, chunked, http2])
+
+
+def ingest_path(name, path="/ingest", **query):
+    return path + "?" + urllib.parse.urlencode({"name": name, **query})
+
+
+# --- The service ---------------------------------------------------------------------------------
+
+def config(path, receiver=None, exporter=None, exporters=None):
+    return {
+        "receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}},
+                                    **(receiver or {})}},
+        "exporters": exporters or {"file": {"path": str(path), **(exporter or {})}},
+        "service": {"pipelines": {"profiles": {"receivers": ["pyroscope"],
+                                               "exporters": list(exporters or ["file"])}},
+                    "telemetry": {"metrics": {"level": "normal", "readers": [{"pull": {
+                        "exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}]}}}}
+
+
+class Server:
+    def __init__(self, process, path):
+        self.process, self._path = process, path
+        self.address = process.address("http", NODE)
+
+    def requests(self):
+        """What the file has, as export requests."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        return [otlp.from_json(PROFILES.request, line) for line in lines]
+
+    def take(self):
+        """The one request that came."""
+        requests = until(self.requests, "a request in the file")
+        assert len(requests) == 1
+        return requests[0]
+
+
+@pytest.fixture
+def server(braid, tmp_path):
+    path = tmp_path / "profiles.json"
+    return Server(braid(config(path)), path)
+
+
+def attributes(pairs):
+    return {pair.key: otlp.value_of(pair.value) for pair in pairs}
+
+
+def flat(request):
+    """[(resource attributes, pyroscope.name, type, unit, profile, {stack: value})]."""
+    tables = request.dictionary
+    text = tables.string_table
+
+    def stack(sample):
+        locations = tables.stack_table[sample.stack_index].location_indices
+        return tuple(text[tables.function_table[line.function_index].name_strindex]
+                     for each in locations for line in tables.location_table[each].lines)
+    return [(attributes(resource.resource.attributes),
+             attributes(scope.scope.attributes).get("pyroscope.name"),
+             text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex],
+             profile, {stack(sample): list(sample.values) for sample in profile.samples})
+            for resource in request.resource_profiles for scope in resource.scope_profiles
+            for profile in scope.profiles]
+
+
+STACKS = {("work", "main"): [10_000_000], ("main", ): [30_000_000]}
+
+
+def check_one(request, service, name="process_cpu", kind=("cpu", "nanoseconds"), stacks=None):
+    [(resource, pyroscope_name, *types, profile, found)] = flat(request)
+    assert resource["service.name"] == service
+    assert (pyroscope_name, *types) == (name, *kind)
+    assert found == (stacks or STACKS)
+    return resource, profile
+
+
+# --- /ingest -------------------------------------------------------------------------------------
+
+@every
+def test_python_0_8(server, send):
+    """pyroscope-io before 1.0: gzip'd pprof, and Content-Encoding says it once more. The real server puts the
+    file's name in front of a function's for spies of scripting languages, unless its path is absolute."""
+    path = ingest_path("shop{env=prod}", **{"from": 1767225600, "until": 1767225610},
+                       format="pprof", sampleRate=100, spyName="pyspy")
+    body = gzip.compress(make_pprof(time_ns=START_NS // 1000))  # its times are microseconds
+    answer = send(server.address, path, body, {"Content-Type": OCTETS, "Content-Encoding": "gzip"})
+    assert (answer.code, answer.body) == (200, b"")
+    named = {("app.py work", "app.py main"): [10_000_000], ("app.py main", ): [30_000_000]}
+    resource, profile = check_one(server.take(), "shop", stacks=named)
+    assert resource == {"service.name": "shop", "env": "prod", "pyroscope_spy": "pyspy",
+                        "__delta__": "false"}
+    assert profile.time_unix_nano == START_NS
+
+
+@every
+def test_gzip_inside_gzip(server, send):
+    body = gzip.compress(gzip.compress(make_pprof()))
+    answer = send(server.address, ingest_path("shop", format="pprof"), body,
+                  {"Content-Type": OCTETS, "Content-Encoding": "gzip"})
+    assert answer.code == 200
+    check_one(server.take(), "shop")
+
+
+@every
+def test_go(server, send):
+    """pyroscope-go: a form without a format; the suffix stays, the session's id too."""
+    types = {"contentions": {"units": "lock_samples", "display-name": "block_count",
+                             "aggregation": "sum", "cumulative": False, "sampled": False},
+             "delay": {"units": "lock_nanoseconds", "display-name": "block_duration"}}
+    body = make_pprof(("contentions", "count"), ("delay", "nanoseconds"), values=((1, 10), (3, 30)))
+    kind, data = form(profile=gzip.compress(body), sample_type_config=json.dumps(types).encode())
+    name = "shop.api{__session_id__=abc,otel.scope.name=x,__hidden__=y}"
+    path = ingest_path(name, **{"from": START_NS, "until": START_NS - 5, "units": "",
+                                "aggregationType": "", "spyName": "gospy", "sampleRate": 0})
+    assert send(server.address, path, data, {"Content-Type": kind}).code == 200
+    first, second = flat(server.take())
+    assert first[0] == second[0] == {
+        "service.name": "shop.api", "__session_id__": "abc", "otel.scope.name": "x",
+        "pyroscope_spy": "gospy", "__delta__": "false"}
+    assert first[1:4] == ("block", "contentions", "count")
+    assert second[1:4] == ("block", "delay", "nanoseconds")
+    assert first[5] == {("work", "main"): [1], ("main", ): [3]}
+    assert second[5] == {("work", "main"): [10], ("main", ): [30]}
+
+
+@every
+@pytest.mark.parametrize("as_form", [False, True], ids=["raw", "form"])
+def test_node(server, send, as_form):
+    """@pyroscope/nodejs: 0.6 raw, 0.4 in a form."""
+    body = gzip.compress(make_pprof(("wall", "nanoseconds")))
+    kind, data = form(profile=body) if as_form else ("application/octet-stream", body)
+    query = {} if as_form else {"format": "pprof"}
+    path = ingest_path("shop", "/pyroscope/ingest", spyName="nodespy", **query)
+    assert send(server.address, path, data, {"Content-Type": kind}).code == 200
+    check_one(server.take(), "shop", "wall", ("wall", "nanoseconds"))
+
+
+FOLDED = b"main;work 1\nmain 3\n"
+
+
+@every
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("encoding", [None, "gzip", "zstd"])
+def test_folded(server, send, pack, encoding):
+    """py-spy's raw output and every coding of it; the real server loses what gzip'd text says."""
+    data = pack(FOLDED)
+    if encoding:
+        data = gzip.compress(data) if encoding == "gzip" else zstandard.compress(data)
+    headers = {"Content-Encoding": encoding} if encoding else {}
+    path = ingest_path("shop.itimer", **{"from": "now-10s", "sampleRate": 100})
+    before = time.time_ns()
+    assert send(server.address, path, data, headers).code == 200
+    _, profile = check_one(server.take(), "shop")  # 1 and 3 samples at 100 Hz
+    assert before - 11 * 10**9 < profile.time_unix_nano < time.time_ns() - 9 * 10**9
+
+
+@pytest.mark.parametrize("digits", [10, 13, 16, 19])
+def test_times(server, digits):
+    start, end = (str(START_NS + n)[:digits] for n in (0, 10 * 10**9))
+    path = ingest_path("shop", **{"from": start, "until": end})
+    assert http1(server.address, path, FOLDED, {}).code == 200
+    _, profile = check_one(server.take(), "shop")
+    assert (profile.time_unix_nano, profile.duration_nano) == (START_NS, 10 * 10**9)
+
+
+def test_every_percent_escape(server):
+    path = ingest_path("shop{process.runtime.version=17.0.15+6,a=b c/d%}")
+    assert http1(server.address, path, FOLDED, {}).code == 200
+    resource, _ = check_one(server.take(), "shop")
+    assert resource["process.runtime.version"] == "17.0.15+6"
+    assert resource["a"] == "b c/d%"
+
+
+@pytest.mark.parametrize("path, body, kind, code, word", [
+    ("/ingest", FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("my.weird.app"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a", format="pprof"), b"no pprof", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="jfr"), b"no jfr", OCTETS, 422, "unknown"),
+    (ingest_path("a"), b"no form", "multipart/form-data; boundary=x", 422, "unknown"),
+    (ingest_path("a", format="speedscope"), b"{}", OCTETS, 422, "unknown"),
+])
+@every
+def test_refused(server, send, path, body, kind, code, word):
+    answer = send(server.address, path, body, {"Content-Type": kind})
+    assert answer.code == code
+    assert answer.headers["content-type"] == "application/json"
+    assert json.loads(answer.body)["code"] == word and json.loads(answer.body)["message"]
+    assert server.requests() == []
+
+
+# --- push.v1 -------------------------------------------------------------------------------------
+
+LABELS = {"__name__": "process_cpu", "service_name": "shop", "region": "eu"}
+
+
+def pushed():
+    return push_request((LABELS, [(gzip.compress(make_pprof()), str(ID)),
+                                  (make_pprof(labels={"span_id": "00f067aa0ba902b7"}), "")]),
+                        ({"__name__": "memory"}, [(make_pprof(("inuse_space", "bytes")), "x")]))
+
+
+def check_pushed(request):
+    profiles = flat(request)
+    assert [each[1] for each in profiles] == ["process_cpu", "process_cpu", "memory"]
+    assert all(each[5] == STACKS for each in profiles)
+    assert profiles[0][0] == {"service.name": "shop", "region": "eu"}
+    assert profiles[2][0] == {"service.name": "unknown_service"}
+    assert [each[4].profile_id for each in profiles] == [ID.bytes, b"", b""]
+    links = request.dictionary.link_table
+    found = {links[sample.link_index].span_id for sample in profiles[1][4].samples}
+    assert found == {bytes.fromhex("00f067aa0ba902b7")}
+
+
+@every
+@pytest.mark.parametrize("encoding", [None, "gzip"])
+def test_push_connect(server, send, encoding):
+    """pyroscope-rs and so Python 1.x: proto with Content-Encoding gzip."""
+    data = pushed().SerializeToString()
+    headers = {"Content-Type": "application/proto", "Connect-Protocol-Version": "1"}
+    if encoding:
+        data, headers["Content-Encoding"] = gzip.compress(data), encoding
+    answer = send(server.address, PUSH_PATH, data, headers)
+    assert (answer.code, answer.body) == (200, b"")
+    assert answer.headers["content-type"] == "application/proto"
+    check_pushed(server.take())
+
+
+@every
+@pytest.mark.parametrize("raw_name", ["rawProfile", "raw_profile"])
+def test_push_connect_json(server, send, raw_name):
+    tree = {"series": [{
+        "labels": [{"name": name, "value": value} for name, value in LABELS.items()],
+        "samples": [{raw_name: base64.b64encode(make_pprof()).decode(), "ID": str(ID)}]}]}
+    answer = send(server.address, PUSH_PATH, json.dumps(tree).encode(),
+                  {"Content-Type": "application/json"})
+    assert (answer.code, answer.body) == (200, b"{}")
+    assert answer.headers["content-type"] == "application/json"
+    _, profile = check_one(server.take(), "shop")
+    assert profile.profile_id == ID.bytes
+
+
+@pytest.mark.parametrize("compression", [None, grpcio.Compression.Gzip], ids=["plain", "gzip"])
+def test_push_grpc(server, compression):
+    clients.grpc(server.address, None, pushed().SerializeToString(), method=PUSH_PATH,
+                 compression=compression).expect_ok()
+    check_pushed(server.take())
+
+
+@every
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_push_grpc_web(server, send, packed):
+    data = pushed().SerializeToString()
+    body = clients.frame(gzip.compress(data) if packed else data, packed)
+    headers = {"Content-Type": "application/grpc-web+proto", "X-Grpc-Web": "1"}
+    if packed:
+        headers["Grpc-Encoding"] = "gzip"
+    answer = send(server.address, PUSH_PATH, body, headers)
+    assert answer.code == 200 and answer.headers["content-type"] == "application/grpc-web+proto"
+    frames = split_frames(answer.body)
+    assert frames == [(0, b""), (0x80, b"grpc-status: 0\r\n")]
+    check_pushed(server.take())
+
+
+def split_frames(body):
+    """gRPC-Web's frames: (flags, payload)."""
+    frames = []
+    while body:
+        flags, size = struct.unpack(">BI", body[:5])
+        assert len(body) >= 5 + size
+        frames.append((flags, body[5:5 + size]))
+        body = body[5 + size:]
+    return frames
+
+
+@pytest.mark.parametrize("series, words", [
+    ([], "no profiles received"),
+    ([({"service_name": "a"}, [(make_pprof(), "")])], "metric name"),
+    ([(LABELS, [(b"no pprof", "")])], "samples[0]"),
+])
+@every
+def test_push_refused(server, send, series, words):
+    data = push_request(*series).SerializeToString()
+    answer = send(server.address, PUSH_PATH, data, {"Content-Type": "application/proto"})
+    assert answer.code == 400
+    assert json.loads(answer.body)["code"] == "invalid_argument"
+    assert words in json.loads(answer.body)["message"]
+    refusal = clients.grpc(server.address, None, data, method=PUSH_PATH)
+    assert refusal.code == "INVALID_ARGUMENT" and words in refusal.message
+    frames = split_frames(send(server.address, PUSH_PATH, clients.frame(data),
+                               {"Content-Type": "application/grpc-web"}).body)
+    assert [flags for flags, _ in frames] == [0x80]
+    assert b"grpc-status: 3\r\n" in frames[0][1]
+    assert server.requests() == []
+
+
+# --- OTLP, and the rest of the port --------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", ["application/x-protobuf", "application/protobuf",
+                                  "application/x-protobuf; charset=utf-8", "application/json"])
+@every
+def test_otlp_over_http(server, send, kind):
+    request = otlp.request_of(PROFILES, 2)
+    data = otlp.to_json(request) if kind == otlp.JSON else request.SerializeToString()
+    assert send(server.address, PROFILES.path, data, {"Content-Type": kind}).code == 200
+    assert server.take() == request
+
+
+def test_otlp_over_grpc(server):
+    request = otlp.request_of(PROFILES, 2)
+    clients.grpc(server.address, PROFILES, request.SerializeToString()).expect_ok()
+    assert server.take() == request
+    answer = clients.grpc(server.address, otlp.TRACES, b"")
+    assert answer.code == "UNIMPLEMENTED"
+
+
+@every
+def test_paths_and_methods(server, send):
+    assert send(server.address, "/ready", b"", {}, "GET").code == 200
+    answer = send(server.address, "/ingest?name=a", b"", {}, "GET")
+    assert answer.code == 405 and answer.headers["allow"] == "POST"
+    assert send(server.address, PUSH_PATH, b"", {"Content-Type": "application/x-protobuf"}).code == 415
+    assert send(server.address, "/v1/profiles", b"", {}).code == 404
+    assert send(server.address, PUSH_PATH, b"x", {"Content-Type": "application/proto",
+                                                  "Content-Encoding": "br"}).code == 501
+
+
+@every
+def test_a_destination_that_is_away_is_worth_another_try(braid, tmp_path, send):
+    exporters = {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True},
+                          "sending_queue": {"enabled": False},
+                          "retry_on_failure": {"enabled": False}}}
+    server = Server(braid(config(None, exporters=exporters)), tmp_path / "none")
+    answer = send(server.address, ingest_path("shop"), FOLDED, {})
+    assert answer.code == 503 and int(answer.headers["retry-after"]) >= 1
+    answer = send(server.address, PUSH_PATH, pushed().SerializeToString(),
+                  {"Content-Type": "application/proto"})
+    assert answer.code == 503 and json.loads(answer.body)["code"] == "unavailable"
+    assert int(answer.headers["retry-after"]) >= 1
+    refused = server.process.metrics()["otelcol_receiver_refused_profile_samples"]
+    assert sum(refused.values()) == 2 + 6
+
+
+def test_requests_on_one_connection(server):
+    """Bad ones between good ones change nothing."""
+    connection = http.client.HTTPConnection(server.address, timeout=30)
+    for number in range(20):
+        body = FOLDED if number % 2 else b"\xff\xfe no count"
+        connection.request("POST", ingest_path(f"shop{number}"), body)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == (200 if number % 2 else 422)
+    connection.close()
+    names = [flat(request)[0][0]["service.name"] for request in server.requests()]
+    assert names == [f"shop{number}" for number in range(1, 20, 2)]
+
+
+def test_the_account_closes(server):
+    for body, code in ((FOLDED, 200), (b"", 200)):
+        assert http1(server.address, ingest_path("shop"), body, {}).code == code
+    clients.grpc(server.address, None, pushed().SerializeToString(), method=PUSH_PATH).expect_ok()
+    metrics = server.process.metrics()["otelcol_receiver_accepted_profile_samples"]
+    by = {transport: sum(value for labels, value in metrics.items()
+                         if f'transport="{transport}"' in labels) for transport in ("http", "grpc")}
+    assert by == {"http": 2, "grpc": 6}
+    assert server.process.ledger("profiles")["received"] == 8

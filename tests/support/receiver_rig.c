@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/receiver_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "config/option.h"
+#include "tests/support/fault.h"
+#include "tests/support/profile_text.h"
+
+static void write_down(struct receiver_rig *r, const struct br_item *item)
+{
+    char *text = profile_text(item);
+    struct br_rope rope = {0};
+    br_str_puts(&r->text, text);
+    free(text);
+    assert_int_equal(br_item_write(item, &rope), 0);
+    br_str_clear(&r->bytes);
+    for (size_t i = 0; i < rope.n; i++)
+        br_str_add(&r->bytes, rope.v[i].data, rope.v[i].len);
+    br_rope_release(&rope);
+}
+
+static void on_item(struct br_consumer *self, struct br_item *item)
+{
+    struct receiver_rig *r = br_container_of(self, struct receiver_rig, sink);
+    r->n++;
+    if (!r->quiet)
+        write_down(r, item);
+    if (!r->hold) {
+        br_item_finish(item, &r->outcome);
+        return;
+    }
+    assert_null(r->held);
+    r->held = item;
+}
+
+static void on_drained(struct br_node *node, void *arg)
+{
+    (void)node;
+    ((struct receiver_rig *)arg)->drained = true;
+}
+
+static void make(struct receiver_rig *r, const struct br_component *c, const char *yaml)
+{
+    struct br_errs errs = {0};
+    struct br_yaml *tree;
+    *r = (struct receiver_rig){.h = fake_host_new(), .sink.consume = on_item};
+    br_arena_init(&r->arena, 0);
+    void *config = br_arena_calloc(&r->arena, 1, c->config_size);
+    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &r->arena, &tree, &errs), 0);
+    assert_int_equal(br_options_read(c->options, tree, "x", config, &r->arena, &errs), 0);
+    if (c->check(config, tree, "x", &r->arena, &errs) != 0)
+        fail_msg("%s", errs.errors[0].text);
+    br_errs_release(&errs);
+    r->node = (struct br_node){.component = c,
+                               .id = c->name,
+                               .config = config,
+                               .state = calloc(1, c->state_size),
+                               .host = &r->h->host,
+                               .next[BR_PROFILES] = &r->sink,
+                               .on_drained = on_drained,
+                               .on_drained_arg = r};
+}
+
+void receiver_rig_start(struct receiver_rig *r, const struct br_component *c, const char *yaml)
+{
+    struct br_err err = {0};
+    make(r, c, yaml);
+    if (c->create(&r->node, &err) != 0 || c->start(&r->node, &err) != 0)
+        fail_msg("%s", err.text);
+}
+
+bool receiver_rig_try(struct receiver_rig *r, const struct br_component *c, const char *yaml)
+{
+    struct br_err err = {0};
+    make(r, c, yaml);
+    fault_start();
+    bool ok = c->create(&r->node, &err) == 0 && c->start(&r->node, &err) == 0;
+    fault_stop();
+    if (!ok)
+        receiver_rig_end(r);
+    return ok;
+}
+
+void receiver_rig_finish(struct receiver_rig *r)
+{
+    struct br_item *item = r->held;
+    assert_non_null(item);
+    r->held = NULL;
+    br_item_finish(item, &r->outcome);
+    fake_host_turn(r->h);
+}
+
+void receiver_rig_drain(struct receiver_rig *r)
+{
+    r->node.draining = true;
+    r->node.component->drain(&r->node);
+    fake_host_turn(r->h);
+}
+
+void receiver_rig_end(struct receiver_rig *r)
+{
+    r->node.component->destroy(&r->node);
+    free(r->node.state);
+    if (r->held)
+        receiver_rig_finish(r);
+    br_arena_release(&r->arena);
+    br_str_release(&r->text);
+    br_str_release(&r->bytes);
+    fake_host_turn(r->h);
+    assert_true(br_list_empty(&r->h->host.tunables));
+    fake_host_check_ledger(r->h);
+    fake_host_free(r->h);
+}
+
+void receiver_rig_expect(struct receiver_rig *r, const char *text)
+{
+    assert_string_equal(r->text.data ? r->text.data : "", text);
+    br_str_clear(&r->text);
+}
+
+void receiver_rig_expect_in(struct receiver_rig *r, const char *text)
+{
+    if (!r->text.data || !strstr(r->text.data, text))
+        fail_msg("\"%s\" is not in\n%s", text, r->text.data ? r->text.data : "(nothing)");
+}
+
+bool receiver_rig_has_bytes(const struct receiver_rig *r, const char *text)
+{
+    return memmem(r->bytes.data, r->bytes.len, text, strlen(text)) != NULL;
+}

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys and what is done by them as the Collector's redaction processor documents them (v0.159), but
+ * for the mask; profiles by the rule that what stays refers to what it did, and nothing that was
+ * redacted is anywhere in the bytes. Hashes by Python's hashlib and hmac.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "otlp/walk.h"
+#include "tests/support/rig.h"
+#include "tests/support/wire.h"
+
+extern const struct br_component br_redaction_processor;
+
+#define V(k, type, v) "{\"key\":\"" k "\",\"value\":{\"" type "\":" v "}}"
+#define S(k, v) V(k, "stringValue", "\"" v "\"")
+#define I(k, v) V(k, "intValue", "\"" v "\"")
+#define L(k, v) V(k, "arrayValue", "{\"values\":[" v "]}")
+#define M(k, v) V(k, "kvlistValue", "{\"values\":[" v "]}")
+#define X "[REDACTED]"
+#define LABELS "processor=\"redaction\""
+
+/* A request around a span's attributes. */
+static const char *request(const char *attributes)
+{
+    static char text[1 << 16];
+    (void)snprintf(text, sizeof text,
+                   "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"%s%s%s}]}]}]}",
+                   attributes[0] ? ",\"attributes\":[" : "", attributes, attributes[0] ? "]" : "");
+    return text;
+}
+
+struct example {
+    const char *config, *before, *after;
+};
+
+static const struct example examples[] = {
+    /* The words that are there by default, in keys. */
+    {"", S("user.password", "x") "," S("user", "token"),
+     S("user.password", X) "," S("user", "token")},
+    {"", S("API_TOKEN", "x") "," S("CredentialId", "x") "," S("db.secret.name", "x"),
+     S("API_TOKEN", X) "," S("CredentialId", X) "," S("db.secret.name", X)},
+    {"", I("gen_ai.usage.input_tokens", "512") "," V("token.valid", "boolValue", "true"),
+     I("gen_ai.usage.input_tokens", "512") "," V("token.valid", "boolValue", "true")},
+    {"redact_all_types: true", I("token.n", "512"), S("token.n", X)},
+    {"", S("password", ""), S("password", "")},
+    {"blocked_key_words: []", S("password", "x"), S("password", "x")},
+    {"blocked_key_words: [Pin, 'a.c']", S("PIN", "1") "," S("abc", "1") "," S("A.C", "1"),
+     S("PIN", X) "," S("abc", "1") "," S("A.C", X)},
+    {"blocked_key_words: ['a\\Eb']", S("xA\\\\ebx", "1"), S("xA\\\\ebx", X)},
+    /* Lists, maps and bytes under such a key; keys inside of maps. */
+    {"", L("tokens", "{\"stringValue\":\"x\"}"), S("tokens", X)},
+    {"", M("secret", S("a", "b")), S("secret", X)},
+    {"", M("a", S("password", "x") "," I("n", "1")), M("a", S("password", X) "," I("n", "1"))},
+    {"", V("secret", "bytesValue", "\"AAEC\""), S("secret", X)},
+    {"", L("a", "{\"kvlistValue\":{\"values\":[" S("my token", "x") "]}},{\"stringValue\":\"y\"}"),
+     L("a", "{\"kvlistValue\":{\"values\":[" S("my token", X) "]}},{\"stringValue\":\"y\"}")},
+    /* Key patterns mask every type. */
+    {"blocked_key_patterns: ['.*api_key.*']", I("my_api_key", "1") "," S("api", "1"),
+     S("my_api_key", X) "," S("api", "1")},
+    /* Allowed keys: the others go, and an explicit false without a list lets none pass. */
+    {"allowed_keys: [a, c]", S("a", "1") "," S("b", "2") "," S("c", "3"),
+     S("a", "1") "," S("c", "3")},
+    {"allow_all_keys: false", S("a", "1"), ""},
+    {"{allow_all_keys: true, allowed_keys: [a]}", S("b", "1"), S("b", "1")},
+    {"{allowed_keys: [a], ignored_keys: [b], ignored_key_patterns: ['^x']}",
+     S("a", "1") "," S("b", "2") "," S("c", "3") "," S("x.token", "4"),
+     S("a", "1") "," S("b", "2") "," S("x.token", "4")},
+    {"allowed_keys: [a]", M("a", S("b", "1")), M("a", S("b", "1"))},
+    /* Values: what matches is masked, and only that. */
+    {"blocked_values: ['4[0-9]{12}(?:[0-9]{3})?']", S("note", "card 4111111111111111 of bob"),
+     S("note", "card " X " of bob")},
+    {"blocked_values: ['[0-9]+', 'bob']", S("note", "1 bob 22 bob"),
+     S("note", X " " X " " X " " X)},
+    {"blocked_value_words: [ACME, 'x y']", S("a", "the Acme of X Y") "," S("acme", "b"),
+     S("a", "the " X " of " X) "," S("acme", "b")},
+    {"blocked_values: ['[0-9]+']", I("n", "7"), I("n", "7")},
+    {"{blocked_values: ['[0-9]{3}'], redact_all_types: true}",
+     I("n", "1234") "," I("m", "12") "," V("d", "doubleValue", "0.125"),
+     S("n", X "4") "," I("m", "12") "," S("d", "0." X)},
+    {"blocked_values: ['secret']", L("a", "{\"stringValue\":\"a secret\"},{\"intValue\":\"1\"}"),
+     L("a", "{\"stringValue\":\"a " X "\"},{\"intValue\":\"1\"}")},
+    {"blocked_values: ['x*']", S("a", "axxb") "," S("b", "ab"), S("a", "a" X "b") "," S("b", "ab")},
+    {"{blocked_values: ['mycompany.com'], allowed_values: ['support.mycompany.com']}",
+     S("a", "x@mycompany.com") "," S("b", "support.mycompany.com"),
+     S("a", "x@" X) "," S("b", "support.mycompany.com")},
+    {"{blocked_key_patterns: ['mail'], allowed_values: ['@mycompany.com$']}",
+     S("mail", "x@mycompany.com") "," S("mail2", "x@other.com"),
+     S("mail", "x@mycompany.com") "," S("mail2", X)},
+    /* Hashes. */
+    {"{blocked_values: ['4[0-9]{15}'], hash_function: hmac-sha256,"
+     " hmac_key: 0123456789abcdef0123456789abcdef}",
+     S("note", "card 4111111111111111 of bob"),
+     S("note", "card 7b7e6cb2715c7b1c37110f035123abd3fe93c04fa302da2946c4bd9342d2fd2c of bob")},
+    {"hash_function: md5", S("secret", "secret text"),
+     S("secret", "f6d86c00ecc4d51fe0da3f8abdb79938")},
+    {"hash_function: sha1", S("secret", "secret text"),
+     S("secret", "43de199bc1b7196be767cce745baece4dc95fbf2")},
+    {"hash_function: sha3", S("secret", "secret text"),
+     S("secret", "f6f114b2b3a39e82fddc215f8fe016218d1f846cab95c9875497daab4068782a")},
+    {"{hash_function: hmac-sha512,"
+     " hmac_key: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}",
+     S("secret", "secret text"),
+     S("secret", "ecde1f8f08a5e45bdfba186867478c2aafb3439573cdb716bfba04f8031209879d84e5e1d32c3819f"
+                 "65dfe3a7820bf3b64310c38257aa7f8a1f8ff94f485ebd0")},
+};
+
+static void attributes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+        const struct example *e = &examples[i];
+        struct rig *r = rig_new(&br_redaction_processor, e->config);
+        for (unsigned round = 0; round < 2; round++) { /* the second is remembered */
+            char before[1 << 16], after[1 << 16];
+            (void)snprintf(before, sizeof before, "%s", request(e->before));
+            (void)snprintf(after, sizeof after, "%s", request(e->after));
+            assert_string_equal(rig_run(r, BR_TRACES, before), after);
+        }
+        rig_free(r);
+    }
+}
+
+/* An item of the bytes in `w`, which it frees. */
+static struct br_item *walked(struct rig *r, enum br_signal signal, struct wire *w)
+{
+    struct br_buf *buf = br_buf_new(r->pool, w->len);
+    struct br_err err;
+    uint32_t repaired;
+    assert_non_null(buf);
+    memcpy(buf->data, w->data, w->len);
+    buf->len = (uint32_t)w->len;
+    wire_free(w);
+    struct br_item *item = rig_item(r, signal, "{}");
+    assert_int_equal(
+        br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err), 0);
+    br_buf_unref(buf);
+    return item;
+}
+
+/* Everywhere in a traces request. */
+static void places_in_traces(void **state)
+{
+    (void)state;
+    static const char in[] = "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" S(
+        "token", "x") "]},"
+                      "\"scopeSpans\":[{\"scope\":{\"name\":\"bob\",\"attributes\":[" S(
+                          "token",
+                          "x") "]},"
+                               "\"spans\":[{\"name\":\"GET /user/bob\",\"attributes\":[" S(
+                                   "who",
+                                   "bob") "],"
+                                          "\"events\":[{\"name\":\"for bob\",\"attributes\":[" S(
+                                              "token", "x") "]}],"
+                                                            "\"links\":[{\"attributes\":[" S(
+                                                                "token",
+                                                                "x") "]}],"
+                                                                     "\"status\":{\"message\":\"no "
+                                                                     "bob\",\"code\":2}}]}]}]}";
+    static const char out[] = "{\"resourceSpans\":[{\"resource\":{\"attributes\":[" S(
+        "token", X) "]},"
+                    "\"scopeSpans\":[{\"scope\":{\"name\":\"bob\",\"attributes\":[" S(
+                        "token", X) "]},"
+                                    "\"spans\":[{\"name\":\"GET /user/" X "\",\"attributes\":[" S(
+                                        "who",
+                                        X) "],"
+                                           "\"events\":[{\"name\":\"for " X "\",\"attributes\":[" S(
+                                               "token", X) "]}],"
+                                                           "\"links\":[{\"attributes\":[" S(
+                                                               "token",
+                                                               X) "]}],"
+                                                                  "\"status\":{\"message\":\"no " X
+                                                                  "\",\"code\":2}}]}]}]}";
+    struct rig *r = rig_new(&br_redaction_processor, "blocked_values: [bob]");
+    assert_string_equal(rig_run(r, BR_TRACES, in), out);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_masked", LABELS ",what=\"value\""), 5);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_masked", LABELS ",what=\"name\""), 3);
+    rig_free(r);
+}
+
+static void span_names_have_patterns_of_their_own(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_redaction_processor, "span_names: {patterns: ['/[0-9]+'], words: [Bob]}");
+    assert_non_null(strstr(rig_run(r, BR_TRACES,
+                                   "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
+                                   "\"GET /7/bob\",\"attributes\":[" S("a", "/7/bob") "]}]}]}]}"),
+                           "\"name\":\"GET " X "/" X "\",\"attributes\":[" S("a", "/7/bob") "]"));
+    rig_free(r);
+}
+
+/* What needs no change leaves as it came, in the buffer that it came in. */
+static void nothing_found_nothing_written(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_redaction_processor, "blocked_values: [bob]");
+    struct br_item *item = rig_item(r, BR_TRACES, request(S("a", "alice")));
+    const uint8_t *raw = item->parts[0].raw;
+    struct br_buf *buf = br_buf_ref(item->parts[0].buf);
+    rig_send(r, item);
+    assert_ptr_equal(r->wire->data <= raw && raw < r->wire->data + r->wire->len ? buf : r->wire,
+                     buf);
+    br_buf_unref(buf);
+    rig_free(r);
+}
+
+/* --- Profiles --------------------------------------------------------------------------------- */
+
+/* Strings: 1 cpu, 2 nanoseconds, 3 main, 4 GetSecret, 5 /home/bob/a.go, 6 thread.token, 7 main (not
+ * the function: a label), 8 host, 9 bob, 10 /usr/bin/bob. */
+#define STRINGS STRINGS_BUT_END "]"
+#define STRINGS_BUT_END                                                                            \
+    "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"main\",\"GetSecret\",\"/home/bob/a.go\","     \
+    "\"thread.token\",\"label\",\"host\",\"bob\",\"/usr/bin/bob\""
+static const char profiles[] = "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[" S(
+    "service.name",
+    "shop") "]},"
+            "\"scopeProfiles\":[{\"profiles\":[{\"sampleType\":{\"typeStrindex\":1,"
+            "\"unitStrindex\":2},"
+            "\"samples\":[{\"stackIndex\":1,\"attributeIndices\":[1,2,3],\"values\":[\"5\"]},"
+            "{\"stackIndex\":1,\"attributeIndices\":[2],\"values\":[\"7\"]}],"
+            "\"originalPayloadFormat\":\"pprof\",\"originalPayload\":\"Ym9i\",\"attributeIndices\":"
+            "[3]}]}]}],"
+            "\"dictionary\":{\"mappingTable\":[{},{\"filenameStrindex\":10,\"attributeIndices\":[3]"
+            "}],"
+            "\"locationTable\":[{},{\"mappingIndex\":1,\"lines\":[{\"functionIndex\":1}],"
+            "\"attributeIndices\":[1]},{\"lines\":[{\"functionIndex\":2}]}],"
+            "\"functionTable\":[{},{\"nameStrindex\":3,\"filenameStrindex\":5},{\"nameStrindex\":4,"
+            "\"systemNameStrindex\":9}],\"linkTable\":[{}]," STRINGS ","
+            "\"attributeTable\":[{},{\"keyStrindex\":6,\"value\":{\"stringValueStrindex\":3}},"
+            "{\"keyStrindex\":7,\"value\":{\"stringValue\":\"bob\"},\"unitStrindex\":9},"
+            "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":9}}],"
+            "\"stackTable\":[{},{\"locationIndices\":[2,1]}]}}";
+
+static const char *profiles_with(const char *config)
+{
+    static char out[1 << 16];
+    struct rig *r = rig_new(&br_redaction_processor, config);
+    (void)snprintf(out, sizeof out, "%s", rig_run(r, BR_PROFILES, profiles));
+    assert_int_equal(r->n_out, 1);
+    rig_free(r);
+    return out;
+}
+
+static void expect(const char *text, const char *part)
+{
+    if (!text || !strstr(text, part))
+        fail_msg("%s\nis not in\n%s", part, text ? text : "nothing");
+}
+
+static void expect_not(const char *text, const char *part)
+{
+    if (text && strstr(text, part))
+        fail_msg("%s\nis in\n%s", part, text ? text : "nothing");
+}
+
+/* The value of a label that is a function's name as well: the function keeps it. */
+static void labels_by_default(void **state)
+{
+    (void)state;
+    const char *out = profiles_with("");
+    expect(out, "{\"keyStrindex\":6,\"value\":{\"stringValueStrindex\":11}}");
+    expect(out, "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":9}}");
+    expect(out, "{\"nameStrindex\":3,\"filenameStrindex\":5}");
+    expect(out, STRINGS_BUT_END ",\"" X "\"]");
+    expect_not(out, "originalPayload");
+    expect_not(out, "Ym9i");
+}
+
+static void functions_and_paths(void **state)
+{
+    (void)state;
+    const char *out = profiles_with("{function_names: {words: [secret, bob]},"
+                                    " file_paths: {patterns: ['^/home/[^/]+']}}");
+    /* thread.token's value gets a string, and bob is a label's value and a unit, too: the function
+     * gets one of its own. */
+    expect(out, "\"stringTable\":[\"\",\"cpu\",\"nanoseconds\",\"main\",\"Get" X "\",\"" X
+                "/a.go\",\"thread.token\",\"label\",\"host\",\"bob\",\"/usr/bin/bob\",\"" X
+                "\",\"" X "\"]");
+    expect(out, "{\"nameStrindex\":4,\"systemNameStrindex\":12}");
+    expect(out, "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":9}}");
+}
+
+static void values_are_masked_everywhere(void **state)
+{
+    (void)state;
+    const char *out = profiles_with("{blocked_values: [bob], blocked_key_words: []}");
+    expect(out, "{\"keyStrindex\":7,\"value\":{\"stringValue\":\"" X "\"},\"unitStrindex\":9}");
+    expect(out, "{\"keyStrindex\":8,\"value\":{\"stringValueStrindex\":11}}");
+    expect(out, "\"/home/" X "/a.go\"");
+    expect(out, "\"/usr/bin/" X "\"");
+    /* Its last use is as a unit, which is no text of the user's. */
+    expect(out, "{\"nameStrindex\":4,\"systemNameStrindex\":12}");
+}
+
+/* A sample type is no function, whatever it is called. */
+static void sample_types_stay(void **state)
+{
+    (void)state;
+    static const char in[] =
+        "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"sampleType\":"
+        "{\"typeStrindex\":1},\"samples\":[{\"stackIndex\":1,\"values\":[\"5\"]}]}]}]}],"
+        "\"dictionary\":{\"mappingTable\":[{}],\"locationTable\":[{},{\"lines\":"
+        "[{\"functionIndex\":1}]}],\"functionTable\":[{},{\"nameStrindex\":1}],\"linkTable\":[{}],"
+        "\"stringTable\":[\"\",\"cpu\"],\"attributeTable\":[{}],"
+        "\"stackTable\":[{},{\"locationIndices\":[1]}]}}";
+    struct rig *r = rig_new(&br_redaction_processor, "function_names: {words: [cpu]}");
+    const char *out = rig_run(r, BR_PROFILES, in);
+    expect(out, "\"sampleType\":{\"typeStrindex\":1}");
+    expect(out, "\"stringTable\":[\"\",\"cpu\",\"" X "\"]");
+    expect(out, "{\"nameStrindex\":2}");
+    assert_int_equal((int)rig_metric(r, "braid_redaction_masked", LABELS ",what=\"function\""), 1);
+    rig_free(r);
+}
+
+static void attributes_that_are_not_allowed(void **state)
+{
+    (void)state;
+    const char *out = profiles_with("allowed_keys: [label]");
+    expect(out, "\"samples\":[{\"stackIndex\":1,\"attributeIndices\":[2],\"values\":[\"5\"]},"
+                "{\"stackIndex\":1,\"attributeIndices\":[2],\"values\":[\"7\"]}]");
+    expect(out, "\"attributeTable\":[{},{},{\"keyStrindex\":7,");
+    expect(out, "{\"mappingIndex\":1,\"lines\":[{\"functionIndex\":1}]}");
+    expect(out, "\"mappingTable\":[{},{\"filenameStrindex\":10}]");
+    expect_not(out, "service.name");
+    expect_not(out, "thread.token"); /* nobody refers to it any more */
+    expect(out, "\"label\"");
+    expect_not(out, "\"host\"");
+    expect(out, "\"main\""); /* the function's */
+}
+
+/* Resources that refer to the dictionary. */
+static void references_are_followed(void **state)
+{
+    (void)state;
+    struct wire w = {0};
+    size_t part = wire_open(&w, 1), resource = wire_open(&w, 1), pair = wire_open(&w, 1);
+    wire_varint(&w, 3, 1); /* key_strindex */
+    size_t value = wire_open(&w, 2);
+    wire_varint(&w, 8, 2); /* string_value_strindex */
+    wire_close(&w, value);
+    wire_close(&w, pair);
+    wire_close(&w, resource);
+    wire_close(&w, part);
+    size_t dictionary = wire_open(&w, 2);
+    wire_str(&w, 5, "");
+    wire_str(&w, 5, "my.password");
+    wire_str(&w, 5, "hunter2");
+    wire_close(&w, dictionary);
+    struct rig *r = rig_new(&br_redaction_processor, "");
+    rig_send(r, walked(r, BR_PROFILES, &w));
+    expect(r->out.data, "\"value\":{\"stringValueStrindex\":3}");
+    expect(r->out.data, "\"stringTable\":[\"\",\"my.password\",\"" X "\",\"" X "\"]");
+    expect_not(r->out.data, "hunter2");
+    rig_free(r);
+}
+
+/* --- Failure ---------------------------------------------------------------------------------- */
+
+/* Exponential: too many steps, whenever it is tried. */
+static void a_hard_pattern_masks_all(void **state)
+{
+    (void)state;
+    static const char a30[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
+    struct rig *r = rig_new(&br_redaction_processor, "blocked_values: ['^(a+)+$']");
+    char in[1 << 12] = "";
+    for (unsigned i = 0; i < 30; i++) {
+        char one[128];
+        (void)snprintf(one, sizeof one, "%s{\"key\":\"k%u\",\"value\":{\"stringValue\":\"%s%u\"}}",
+                       i ? "," : "", i, a30, i);
+        strcat(in, one);
+    }
+    const char *out = rig_run(r, BR_TRACES, request(in));
+    expect_not(out, "aaa");
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
+    /* Those are remembered; the next request has its chances again. */
+    expect_not(rig_run(r, BR_TRACES, request(in)), "aaa");
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
+    expect(rig_run(r, BR_TRACES, request(S("a", "b"))), S("a", "b"));
+    rig_free(r);
+}
+
+/* A traces item whose span has `n` attributes with a text of `len` bytes that repeats `unit`. */
+static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const char *unit)
+{
+    struct wire w = {0};
+    char *text = malloc(len + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < len; i++)
+        text[i] = unit[i % strlen(unit)];
+    text[len] = 0;
+    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), span = wire_open(&w, 2);
+    for (unsigned i = 0; i < n; i++) {
+        size_t pair = wire_open(&w, 9);
+        wire_str(&w, 1, "k");
+        size_t value = wire_open(&w, 2);
+        text[0] = (char)('a' + i % 26);
+        wire_str(&w, 1, text);
+        wire_close(&w, value);
+        wire_close(&w, pair);
+    }
+    wire_close(&w, span);
+    wire_close(&w, scope);
+    wire_close(&w, part);
+    free(text);
+    return walked(r, BR_TRACES, &w);
+}
+
+static double seconds_of_cpu(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Quadratic, as usual patterns are over texts that are made for it: two hours for these at a
+ * nanosecond a step, where an item of 4 MB may take half a second. */
+static void long_texts_do_not_stall(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_redaction_processor, "blocked_values: ['[a-z0-9.]+@[a-z.]+']");
+    struct br_item *item = long_values(r, 4, 1 << 20, "abcd");
+    double began = seconds_of_cpu();
+    r->node.component->consume(&r->node, item);
+    double took = seconds_of_cpu() - began;
+    rig_turn(r);
+    assert_true(took < 5);
+    assert_true(rig_metric(r, "braid_redaction_gave_up", LABELS) >= 1);
+    expect_not(r->out.data, "abcd");
+    expect(r->out.data, S("k", X) "," S("k", X) "," S("k", X) "," S("k", X));
+    rig_free(r);
+}
+
+/* A long text is looked at in strides: what lies in it is found wherever it begins and ends. */
+static void found_anywhere_in_long_texts(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_redaction_processor, "blocked_values: ['(?<=<)[0-9]+(?=>)', '\u00e4{3}']");
+    for (size_t at = 0; at < 700; at++) {
+        char in[2000] = "", out[2000] = "";
+        for (size_t i = 0; i < at; i++)
+            strcat(in, i % 3 ? "." : "\u00f6");
+        strcpy(out, in);
+        strcat(in, "<12345>\u00e4\u00e4\u00e4.");
+        strcat(out, "<" X ">" X ".");
+        char all_in[2100], all_out[2100];
+        (void)snprintf(all_in, sizeof all_in, S("a", "%s"), in);
+        (void)snprintf(all_out, sizeof all_out, S("a", "%s"), out);
+        expect(rig_run(r, BR_TRACES, request(all_in)), all_out);
+    }
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 0);
+    rig_free(r);
+}
+
+/* More than a buffer would hold: the text is masked as one. */
+static void results_are_bounded(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_values: ['[0-9]'], hash_function: md5}");
+    rig_send(r, long_values(r, 1, 2 << 20, "1"));
+    assert_int_equal(r->n_out, 1);
+    assert_true(r->out_size < 100);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 1);
+    rig_free(r);
+}
+
+/* One long string and many that refer to it: it is looked at, and masked, once. */
+static void a_string_is_touched_once(void **state)
+{
+    (void)state;
+    static const char card[] = "4111111111111111 ";
+    struct wire w = {0};
+    char *text = malloc(20000);
+    assert_non_null(text);
+    for (size_t i = 0; i < 19999; i++)
+        text[i] = card[i % (sizeof card - 1)];
+    text[19999] = 0;
+    size_t dictionary = wire_open(&w, 2);
+    wire_str(&w, 5, "");
+    wire_str(&w, 5, "k");
+    wire_str(&w, 5, text);
+    for (unsigned i = 0; i < 10000; i++) {
+        size_t attribute = wire_open(&w, 6);
+        if (i)
+            wire_varint(&w, 1, 1);
+        size_t value = wire_open(&w, 2);
+        if (i)
+            wire_varint(&w, 8, 2);
+        wire_close(&w, value);
+        wire_close(&w, attribute);
+    }
+    wire_close(&w, dictionary);
+    free(text);
+    struct rig *r = rig_new(&br_redaction_processor, "blocked_values: ['4[0-9]{15}']");
+    struct br_item *item = walked(r, BR_PROFILES, &w);
+    size_t before = item->size;
+    double began = seconds_of_cpu();
+    r->node.component->consume(&r->node, item);
+    double took = seconds_of_cpu() - began;
+    rig_turn(r);
+    assert_true(took < 5);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 0);
+    assert_int_equal((int)rig_metric(r, "braid_redaction_masked", LABELS ",what=\"value\""), 9999);
+    expect_not(r->out.data, "4111111111111111");
+    assert_true(r->out_size < before + 20);
+    rig_free(r);
+}
+
+static void configs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *error;
+    } bad[] = {
+        {"blocked_values: [a, '(']",
+         "blocked_values[1]: is no regular expression: missing closing"},
+        {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is no regular"},
+        {"allowed_values: '*'", "allowed_values[0]: is no regular expression"},
+        {"hash_function: md4", "hash_function: must be one of md5"},
+        {"hash_function: hmac-sha256", "hmac_key: hmac-sha256 needs at least 32 bytes"},
+        {"{hash_function: hmac-sha512, hmac_key: 0123456789abcdef0123456789abcdef}",
+         "hmac-sha512 needs at least 64 bytes"},
+        {"summary: debug", "what was done is counted in metrics"},
+        {"url_sanitizer: {enabled: true}", "url_sanitizer"}, /* to ignore it would let pass */
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect(rig_errors(&br_redaction_processor, bad[i].yaml), bad[i].error);
+    expect_not(rig_errors(&br_redaction_processor,
+                          "{hash_function: hmac-sha256, hmac_key: short-and-bad}"),
+               "short-and-bad");
+    /* Line and column of the pattern. */
+    expect(rig_errors(&br_redaction_processor,
+                      "allow_all_keys: true\nblocked_values:\n  - a\n  - '('"),
+           ":4:5:");
+}
+
+/* The n-th allocation from now on fails; the rig's sink ends that. */
+static size_t left;
+
+static bool fails(void)
+{
+    return left && --left == 0;
+}
+
+static void *failing_alloc(size_t size)
+{
+    return fails() ? NULL : malloc(size);
+}
+
+static void *failing_resize(void *p, size_t size)
+{
+    return fails() ? NULL : realloc(p, size);
+}
+
+static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
+
+static void without_memory(void **state)
+{
+    (void)state;
+    unsigned refused = 0;
+    for (size_t n = 1;; n++) {
+        struct rig *r = rig_new(&br_redaction_processor,
+                                "{allowed_keys: [label, thread.token], blocked_values: [bob],"
+                                " function_names: {words: [secret]}}");
+        struct br_item *item = rig_item(r, BR_PROFILES, profiles);
+        br_mem_set_hooks(&failing);
+        left = n;
+        r->node.component->consume(&r->node, item);
+        bool failed = left == 0;
+        left = 0;
+        br_mem_set_hooks(NULL);
+        rig_turn(r);
+        assert_int_equal(r->n_ended, 1);
+        if (r->n_out) {
+            expect_not(r->out.data, "GetSecret");
+            expect_not(r->out.data, "/home/bob");
+        } else {
+            assert_int_equal(r->outcome.verdict, BR_RETRY);
+            refused++;
+        }
+        rig_free(r);
+        if (!failed)
+            break;
+    }
+    assert_in_range(refused, 10, 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attributes),
+        cmocka_unit_test(places_in_traces),
+        cmocka_unit_test(span_names_have_patterns_of_their_own),
+        cmocka_unit_test(nothing_found_nothing_written),
+        cmocka_unit_test(labels_by_default),
+        cmocka_unit_test(functions_and_paths),
+        cmocka_unit_test(values_are_masked_everywhere),
+        cmocka_unit_test(sample_types_stay),
+        cmocka_unit_test(attributes_that_are_not_allowed),
+        cmocka_unit_test(references_are_followed),
+        cmocka_unit_test(a_hard_pattern_masks_all),
+        cmocka_unit_test(long_texts_do_not_stall),
+        cmocka_unit_test(found_anywhere_in_long_texts),
+        cmocka_unit_test(results_are_bounded),
+        cmocka_unit_test(a_string_is_touched_once),
+        cmocka_unit_test(configs),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests_name("redaction", tests, NULL, NULL);
+}
