@@ -204,7 +204,29 @@ static void check_folder(const struct checker *c, const struct pprof_folder_conf
         complain(c, at, "file::poll_interval", "must be 10ms at least");
     if (f->after == PPROF_MOVE && (!f->move_to || !f->move_to[0]))
         complain(c, at, "file::move_to", "is required where files are moved");
+    else if (f->after == PPROF_MOVE && f->path && strcmp(f->move_to, f->path) == 0)
+        complain(c, at, "file::move_to", "must be another folder than path");
     check_labels(c, f->labels, "file::labels");
+}
+
+static bool is_header_text(const char *text)
+{
+    for (; text && *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            return false;
+    return true;
+}
+
+static void check_auth(const struct checker *c, const struct pprof_config *p)
+{
+    const struct br_yaml *basic = br_yaml_get(c->node, "basic_auth");
+    if (p->basic_auth && p->bearer_token.text)
+        complain(c, basic, "basic_auth", "there is a bearer_token too");
+    if (p->basic_auth && (!p->basic_auth->username || strchr(p->basic_auth->username, ':')))
+        complain(c, basic, "basic_auth::username", "is required, and has no colon");
+    if (!is_header_text(p->bearer_token.text))
+        complain(c, br_yaml_get(c->node, "bearer_token"), "bearer_token",
+                 "has a character that a header cannot have");
 }
 
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -223,15 +245,14 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
     if (p->scrape_timeout == 0)
         complain(&c, br_yaml_get(node, "scrape_timeout"), "scrape_timeout", "must be more than 0");
     check_profiles(&c, p);
-    if (p->basic_auth && p->bearer_token.text)
-        complain(&c, br_yaml_get(node, "basic_auth"), "basic_auth", "there is a bearer_token too");
-    if (p->basic_auth && (!p->basic_auth->username || strchr(p->basic_auth->username, ':')))
-        complain(&c, br_yaml_get(node, "basic_auth"), "basic_auth::username",
-                 "is required, and has no colon");
+    check_auth(&c, p);
     if (p->file)
         check_folder(&c, p->file);
-    if (p->http)
-        br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), path,
+    if (p->http) {
+        char at[256];
+        (void)snprintf(at, sizeof at, "%s::http", path);
+        br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), at,
                           errs);
+    }
     return errs->n_errors > before ? BR_EINVAL : 0;
 }

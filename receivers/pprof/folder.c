@@ -64,9 +64,13 @@ struct pprof_folder {
 static void complain(struct pprof_folder *f, const char *name, const char *why)
 {
     uint64_t held;
-    if (br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
-        br_warn(&f->node->log, "%s/%s: %s (%llu such messages held back)", f->config->path, name,
-                why, (unsigned long long)held);
+    char more[64] = "";
+    if (!br_log_allow(&f->log_limit, br_host_mono_ms(f->node->host), LOG_EVERY_MS, &held))
+        return;
+    if (held)
+        (void)snprintf(more, sizeof more, " (%llu such messages held back)",
+                       (unsigned long long)held);
+    br_warn(&f->node->log, "%s/%s: %s%s", f->config->path, name, why, more);
 }
 
 static struct identity identify(const struct stat *st)
@@ -232,8 +236,12 @@ static struct file *find(struct pprof_folder *f, const char *name)
 {
     size_t len = strlen(name);
     struct file *x = br_map_get(f->files, name, len);
-    if (x || len > NAME_MAX || br_map_count(f->files) >= FILES_MAX)
+    if (x || len > NAME_MAX)
         return x;
+    if (br_map_count(f->files) >= FILES_MAX) {
+        complain(f, name, "waits: there are too many files");
+        return NULL;
+    }
     x = br_calloc(1, sizeof *x);
     if (!x)
         return NULL;

@@ -3,11 +3,14 @@
 
 /* What is read once is larger as OTLP: every sample type repeats its samples. */
 #define GROWTH 4
+#define GROWN_MIN (1u << 20) /* of what is small, tables and names may be most */
 #define KEPT_ITEMS 16384 /* a builder that held more is not kept */
 
 static size_t grown(size_t max)
 {
-    return max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
+    if (max > BR_BUF_MAX / GROWTH)
+        return BR_BUF_MAX;
+    return max * GROWTH > GROWN_MIN ? max * GROWTH : GROWN_MIN;
 }
 
 void pprof_reader_init(struct pprof_reader *r, struct br_host *host, struct br_codec *codec,

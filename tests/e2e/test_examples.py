@@ -52,6 +52,9 @@ EXAMPLES = {
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
     "quickstart.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
+    "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
+        traces="tempo:4317", profiles="pyroscope:4040", spans_by=("grpc", "http"),
+        samples_by=(("otlp", "grpc"), ("otlp", "proto"))),
     "sidecar.yaml": Example(
         traces="gateway:4317", profiles="gateway:4317", spans_by=("grpc", "http"),
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,

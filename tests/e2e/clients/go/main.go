@@ -22,10 +22,12 @@ func main() {
 	service := flags.String("service", "shop-linked", "profiles: the service whose samples have links")
 	linked := flags.Bool("linked", false, "profiles: link to the spans that another client printed, read from stdin")
 	compression := flags.String("compression", "none", "none or gzip")
+	authorization := flags.String("authorization", "", "pprof: the header that requests must have")
+	certificate := flags.String("certificate", "", "pprof: PEM file with a key and its certificate: TLS")
 	_ = flags.Parse(os.Args[2:])
 
 	if os.Args[1] == "pprof" { // for as long as it is wanted
-		fail(servePprof())
+		fail(servePprof(*authorization, *certificate))
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

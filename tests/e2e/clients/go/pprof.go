@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	_ "github.com/grafana/pyroscope-go/godeltaprof/http/pprof"
 )
 
 var sink []byte
@@ -36,17 +39,7 @@ func contend(lock *sync.Mutex) {
 	lock.Unlock()
 }
 
-// servePprof is a program with net/http/pprof. It prints where it listens, and works until its
-// standard input ends.
-func servePprof() error {
-	runtime.MemProfileRate = 1
-	runtime.SetMutexProfileFraction(1)
-	runtime.SetBlockProfileRate(1)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fmt.Println(listener.Addr())
+func work() {
 	var lock sync.Mutex
 	go func() {
 		for {
@@ -62,7 +55,45 @@ func servePprof() error {
 			}
 		}()
 	}
-	go func() { _ = http.Serve(listener, nil) }()
+}
+
+// allowed is a handler that wants the header "Authorization", unless it is empty.
+func allowed(authorization string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if authorization != "" && r.Header.Get("Authorization") != authorization {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// listen is on a free port, with TLS where there is a PEM file with a key and its certificate.
+func listen(certificate string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil || certificate == "" {
+		return listener, err
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, certificate)
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}}), nil
+}
+
+// servePprof is a program with net/http/pprof and godeltaprof. It prints where it listens, and works
+// until its standard input ends.
+func servePprof(authorization, certificate string) error {
+	runtime.MemProfileRate = 1
+	runtime.SetMutexProfileFraction(1)
+	runtime.SetBlockProfileRate(1)
+	listener, err := listen(certificate)
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr())
+	work()
+	go func() { _ = http.Serve(listener, allowed(authorization, http.DefaultServeMux)) }()
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

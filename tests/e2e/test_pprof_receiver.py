@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receiver pprof: a Go program scraped over the network, a folder, uploads."""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import clients
+import otlp
+import profile_view
+from braid import DEADLINE_S, exporter, pipelines, until
+
+TESTS = pathlib.Path(__file__).parents[1]
+PROGRAM = os.environ.get("GO_CLIENTS", str(TESTS.parent / "build" / "clients"))
+EXAMPLE = TESTS.parent / "config" / "examples" / "scrape.yaml"
+OFF = {name: {"enabled": False} for name in ("cpu", "allocs", "goroutine", "block", "mutex")}
+FOLDED = b"main;work 3\nmain;rest 1\n"
+
+
+@contextlib.contextmanager
+def go_program(*args):
+    """Runs the program; gives its host:port."""
+    with subprocess.Popen([PROGRAM, "pprof", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield program.stdout.readline().strip()
+        finally:
+            program.stdin.close()
+            program.wait(DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def program():
+    with go_program() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A PEM file with the key and the certificate of 127.0.0.1, which is its own authority."""
+    path = tmp_path_factory.mktemp("tls") / "program.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-keyout", path, "-out", path.with_suffix(".crt"), "-days", "2", "-subj", "/CN=program", "-addext",
+                    "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True, timeout=DEADLINE_S)
+    path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
+    return path
+
+
+def config(sink, receiver, **service):
+    """One receiver pprof in front of the sink."""
+    tree = pipelines(exporter("grpc", sink), signals=("profiles",), **service)
+    tree["receivers"] = {"pprof": receiver}
+    tree["service"]["pipelines"]["profiles"]["receivers"] = ["pprof"]
+    return tree
+
+
+def target(address, scheme="http", **labels):
+    return [{"endpoint": f"{scheme}://{address}", "labels": {"service_name": "shop", **labels}}]
+
+
+def samples(sink):
+    return profile_view.samples(*(call.message for call in sink.of(otlp.PROFILES)))
+
+
+def functions(sample):
+    return [line[0] for frame in sample["frames"] for line in frame["lines"]]
+
+
+def of_type(sink, kind):
+    """Samples of (name, type): ("process_cpu", "cpu")."""
+    return [each for each in samples(sink)
+            if (each["scope"][1].get("pyroscope.name"), each["type"][0]) == kind]
+
+
+def wait_for(sink, kind, function):
+    """Samples of the kind that have the function, once there are any."""
+    return until(lambda: [each for each in of_type(sink, kind) if f"main.{function}" in functions(each)],
+                 f"{function} in {kind}")
+
+
+def scrapes(server, result):
+    return server.metrics()["braid_receiver_pprof_scrapes"][f'receiver="pprof",result="{result}"']
+
+
+# --- Scraping
+
+
+def test_every_profile_of_a_go_program(braid, sink, program):
+    server = braid(config(sink, {
+        "targets": target(program, env="prod"), "scrape_interval": "2s",
+        "profiles": {"heap": {"enabled": True}}}))
+    [cpu, *_] = wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
+    assert cpu["resource"] == {"instance": program, "env": "prod", "service.name": "shop"}
+    assert cpu["type"] == ("cpu", "nanoseconds") and cpu["period"] == 10_000_000
+    assert 0.9e9 < cpu["profile"][1] < 1.5e9  # seconds=1
+    assert cpu["values"][0] % cpu["period"] == 0
+    made = [each["values"][0] for each in wait_for(sink, ("memory", "alloc_space"), "allocate")
+            if each["attributes"]["bytes"][0] == 65536]  # as often as allocate was called since
+    assert made and all(value > 0 and value % 65536 == 0 for value in made)
+    wait_for(sink, ("mutex", "contentions"), "contend")
+    wait_for(sink, ("block", "delay"), "contend")
+    until(lambda: of_type(sink, ("goroutine", "goroutine")), "goroutines")
+    server.stop()
+
+
+def counts(sink):
+    """What contend waited for, as often as it says: one number a profile."""
+    totals = {}
+    for each in of_type(sink, ("mutex", "contentions")):
+        totals[each["profile"][0]] = totals.get(each["profile"][0], 0) + each["values"][0]
+    return [totals[time] for time in sorted(totals)]
+
+
+def mutex_only(**more):
+    return {**OFF, "mutex": {"enabled": True, **more}}
+
+
+def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
+    """The same program scraped both ways: the sum of differences is a difference of sums."""
+    deltas, sums = new_sink(), new_sink()
+    ways = [(deltas, True), (sums, False)]
+    servers = [braid(config(sink, {"targets": target(program), "scrape_interval": "500ms", "delta": delta,
+                                   "profiles": mutex_only()})) for sink, delta in ways]
+    until(lambda: len(counts(deltas)) >= 4 and len(counts(sums)) >= 5, "scrapes")
+    for server in servers:
+        server.stop()
+    growing, each = counts(sums), counts(deltas)
+    assert growing == sorted(growing)
+    marked = {"pprof.profile.cumulative"}
+    assert all(marked <= set(sample["profile"][3]) for sample in samples(sums))
+    assert not any(marked & set(sample["profile"][3]) for sample in samples(deltas))
+    # Contention is steady: some 1000 a second at the very most, and each difference is of half a second.
+    assert max(each) < 2000 and sum(each) < growing[-1]
+
+
+def test_differences_by_the_program_itself(braid, sink, program):
+    """?seconds= of net/http/pprof, and godeltaprof's profiles."""
+    server = braid(config(sink, {
+        "targets": target(program), "scrape_interval": "2s",
+        "profiles": {**mutex_only(seconds=1), "godeltaprof_memory": {"enabled": True},
+                     "godeltaprof_block": {"enabled": True}}}))
+    wait_for(sink, ("mutex", "contentions"), "contend")
+    wait_for(sink, ("memory", "alloc_space"), "allocate")
+    wait_for(sink, ("block", "contentions"), "contend")
+    assert not any("pprof.profile.cumulative" in each["profile"][3] for each in samples(sink))
+    server.stop()
+
+
+@pytest.mark.parametrize("auth, header", [
+    ({"bearer_token": "canary-7"}, "Bearer canary-7"),
+    ({"basic_auth": {"username": "Aladdin", "password": "open sesame"}}, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+])
+def test_authentication_over_tls(braid, new_sink, certificate, auth, header):
+    with go_program("-authorization", header, "-certificate", str(certificate)) as address:
+        sink = new_sink()
+        profiles = {**OFF, "goroutine": {"enabled": True}}
+        common = {"targets": target(address, "https"), "scrape_interval": "200ms", "profiles": profiles}
+        server = braid(config(sink, {**common, **auth, "tls": {"ca_file": str(certificate)}}))
+        until(lambda: of_type(sink, ("goroutine", "goroutine")), "goroutines")
+        assert header.split()[1] not in server.log() and "canary-7" not in server.log()
+        server.stop()
+        stranger = braid(config(sink, {**common, "tls": {"ca_file": str(certificate)}}))
+        stranger.wait_log("HTTP 401: who are you?")
+        distrustful = braid(config(sink, {**common, **auth}))
+        distrustful.wait_log(r"pprof/goroutine: .*certificate")
+        until(lambda: scrapes(stranger, "failed") >= 3, "failures")
+        assert len(re.findall("who are you", stranger.log())) == 1  # news once
+
+
+def test_somebody_else_profiles(braid, sink, program):
+    """net/http/pprof answers 500: a skip, not a failure."""
+    with subprocess.Popen(["curl", "-s", "-o", os.devnull, f"http://{program}/debug/pprof/profile?seconds=5"]) as other:
+        server = braid(config(sink, {"targets": target(program), "scrape_interval": "2s",
+                                     "profiles": {**OFF, "cpu": {"enabled": True}}}))
+        until(lambda: scrapes(server, "in_use") >= 1, "a skip")
+        assert scrapes(server, "failed") == 0 and "\twarn\t" not in server.log()
+        assert other.wait(DEADLINE_S) == 0
+    wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
+    server.stop()
+
+
+def test_a_program_that_goes_and_comes(braid, sink):
+    with go_program() as address:
+        server = braid(config(sink, {"targets": target(address), "scrape_interval": "200ms",
+                                     "profiles": {**OFF, "goroutine": {"enabled": True}}}))
+        until(lambda: of_type(sink, ("goroutine", "goroutine")), "goroutines")
+    until(lambda: scrapes(server, "failed") >= 5, "failures")
+    assert server.log().count("\twarn\t") == 1
+    server.stop()
+
+
+def test_shutdown_while_a_profile_is_under_way(braid, sink, program):
+    server = braid(config(sink, {"targets": target(program), "scrape_interval": "60s",
+                                 "profiles": {**OFF, "cpu": {"enabled": True}, "goroutine": {"enabled": True}}}))
+    server.metrics()
+    words = server.stop()
+    assert words["profiles"]["left"] == words["profiles"]["dropped"] == 0
+
+
+def test_targets_are_spread_over_workers(braid, sink, program):
+    targets = [{"endpoint": f"http://{program}", "labels": {"service_name": f"shop-{n}"}} for n in range(5)]
+    server = braid(config(sink, {"targets": targets, "scrape_interval": "500ms",
+                                 "profiles": {**OFF, "goroutine": {"enabled": True}}}, workers=3))
+    until(lambda: {each["resource"]["service.name"] for each in samples(sink)} == {f"shop-{n}" for n in range(5)},
+          "all targets")
+    server.stop()
+
+
+# --- A folder and uploads
+
+
+def test_folder(braid, sink, tmp_path):
+    folder, done = tmp_path / "in", tmp_path / "in" / "done"
+    done.mkdir(parents=True)
+    server = braid(config(sink, {"file": {"path": str(folder), "poll_interval": "50ms", "after": "move",
+                                          "move_to": str(done), "labels": {"service_name": "nightly"}}}))
+    (folder / "a.tmp").write_bytes(FOLDED)
+    (folder / "a.tmp").rename(folder / "a.folded")
+    (folder / "cpu.pb.gz").write_bytes((TESTS / "data" / "pprof" / "cpu.pb.gz").read_bytes())
+    until(lambda: {path.name for path in done.iterdir()} == {"a.folded", "cpu.pb.gz"}, "both files")
+    arrived = samples(sink)
+    folded = [each for each in arrived if functions(each)[-1] == "main"]
+    assert sorted(each["values"][0] for each in folded) == [10_000_000, 30_000_000]
+    assert {each["resource"]["service.name"] for each in arrived} == {"nightly"}
+    assert {each["type"] for each in arrived} >= {("samples", "count"), ("cpu", "nanoseconds")}
+    server.stop()
+
+
+def test_upload_as_the_readme_says(braid, sink, tmp_path):
+    (tmp_path / "stacks").write_bytes(FOLDED)
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    address = server.address("http", "receiver/pprof")
+    url = f"http://{address}/v1/profiles/upload?name=shop.cpu&labels=env=prod"
+    done = subprocess.run(["curl", "-sS", "--fail", "--data-binary", f"@{tmp_path / 'stacks'}", url],
+                          capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    sink.wait(otlp.PROFILES, 2)
+    assert sorted(each["values"][0] for each in samples(sink)) == [10_000_000, 30_000_000]
+    assert samples(sink)[0]["resource"] == {"service.name": "shop", "env": "prod"}
+    refused = clients.http(address, "/v1/profiles/upload", b"\x01\x02", None)
+    assert refused.code == 400 and b"neither pprof" in refused.body
+    server.stop()
+
+
+# --- The example
+
+
+def test_the_example(braid, sink, program, tmp_path):
+    """config/examples/scrape.yaml, with nothing changed but hosts, ports and its folder."""
+    (tmp_path / "profiles").mkdir()
+    text = re.sub(r"\blocalhost:\d+$", "127.0.0.1:0", EXAMPLE.read_text(), flags=re.M)
+    for old, new in (("127.0.0.1:6060", program), ("/var/lib/braid/profiles", str(tmp_path / "profiles")),
+                     ("tempo:4317", sink.grpc), ("pyroscope:4040", sink.grpc)):
+        assert old in text
+        text = text.replace(old, new)
+    server = braid(text, "--set=receivers.pprof.scrape_interval=2s")
+    (tmp_path / "profiles" / "a").write_bytes(FOLDED)
+    wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
+    until(lambda: any(each["resource"].get("service.name") == "nightly" for each in samples(sink)), "the file")
+    until(lambda: not (tmp_path / "profiles" / "a").exists(), "its end")
+    server.stop()

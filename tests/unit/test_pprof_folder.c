@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiver pprof: a folder, with real files in a temporary one and a clock that the test moves. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+/* cmocka.h wants these above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "support/fault.h"
+#include "support/pprof_wire.h"
+#include "support/receiver_rig.h"
+
+extern const struct br_component br_pprof_receiver;
+
+#define FOLDED "main;work 3\nmain;rest 1\n"
+
+struct fixture {
+    struct receiver_rig rig;
+    char folder[64], done[80]; /* the second is below the first */
+};
+
+static const char *path_of(const struct fixture *f, const char *name)
+{
+    static char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    return path;
+}
+
+static void put(const struct fixture *f, const char *name, const void *data, size_t len)
+{
+    FILE *file = fopen(path_of(f, name), "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, len, file), len);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void put_text(const struct fixture *f, const char *name, const char *text)
+{
+    put(f, name, text, strlen(text));
+}
+
+static bool is_there(const struct fixture *f, const char *name)
+{
+    return access(path_of(f, name), F_OK) == 0;
+}
+
+static const char *config(const struct fixture *f, const char *more)
+{
+    static char yaml[400];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{file: {path: %s, poll_interval: 1s, labels: {service_name: batch}%s}}",
+                   f->folder, more);
+    return yaml;
+}
+
+static void start(struct fixture *f, const char *more)
+{
+    receiver_rig_start(&f->rig, &br_pprof_receiver, config(f, more));
+}
+
+static void end(struct fixture *f)
+{
+    receiver_rig_drain(&f->rig);
+    assert_true(f->rig.drained);
+    receiver_rig_end(&f->rig);
+}
+
+static void make_folder(struct fixture *f)
+{
+    (void)snprintf(f->folder, sizeof f->folder, "/tmp/braid-folder-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    (void)snprintf(f->done, sizeof f->done, "%s/done", f->folder);
+    assert_int_equal(mkdir(f->done, 0700), 0);
+}
+
+static void empty(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        (void)unlinkat(dirfd(dir), e->d_name, 0);
+    (void)closedir(dir);
+}
+
+static void remove_folder(struct fixture *f)
+{
+    empty(f->done);
+    (void)rmdir(f->done);
+    empty(f->folder);
+    assert_int_equal(rmdir(f->folder), 0);
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    make_folder(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    remove_folder(*state);
+    free(*state);
+    return 0;
+}
+
+static double files(struct fixture *f, const char *result)
+{
+    char labels[64];
+    (void)snprintf(labels, sizeof labels, "receiver=\"pprof\",result=\"%s\"", result);
+    return fake_host_metric(f->rig.h, "braid_receiver_pprof_files", labels);
+}
+
+/* --- What is taken ---------------------------------------------------------------------------- */
+
+/* 100 Hz: a count is 10 ms. */
+static void test_folded_text(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a.folded", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "service.name=batch");
+    receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+    assert_true(is_there(f, "a.folded"));
+    assert_float_equal(files(f, "ok"), 1, 0);
+    assert_float_equal(fake_host_metric(f->rig.h, "otelcol_receiver_accepted_profile_samples",
+                                        "receiver=\"pprof\",transport=\"file\""),
+                       2, 0);
+    end(f);
+}
+
+static void test_sample_rate(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a.folded", FOLDED);
+    start(f, ", sample_rate: 1000");
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_expect_in(&f->rig, "main;rest 1000000\nmain;work 3000000\n");
+    end(f);
+}
+
+static void copy(const struct fixture *f, const char *from, const char *name)
+{
+    static char data[65536];
+    FILE *file = fopen(from, "re");
+    assert_non_null(file);
+    size_t n = fread(data, 1, sizeof data, file);
+    assert_true(n > 0 && n < sizeof data);
+    (void)fclose(file);
+    put(f, name, data, n);
+}
+
+/* The totals that `go tool pprof` says of it are in tests/data/pprof/cpu.txt. */
+static void test_pprof_of_go(void **state)
+{
+    struct fixture *f = *state;
+    copy(f, "tests/data/pprof/cpu.pb.gz", "cpu.pb.gz");
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "profile samples count");
+    receiver_rig_expect_in(&f->rig, "profile cpu nanoseconds");
+    end(f);
+}
+
+static void test_speedscope(void **state)
+{
+    struct fixture *f = *state;
+    put_text(
+        f, "a.json",
+        "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"shared\":"
+        "{\"frames\":[{\"name\":\"main\"}]},\"profiles\":[{\"type\":\"sampled\",\"name\":\"p\","
+        "\"unit\":\"milliseconds\",\"startValue\":0,\"endValue\":7,\"samples\":[[0]],"
+        "\"weights\":[7]}]}");
+    start(f, "");
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_expect_in(&f->rig, "main 7");
+    end(f);
+}
+
+/* --- When ------------------------------------------------------------------------------------- */
+
+static void append(const struct fixture *f, const char *name, const char *text)
+{
+    FILE *file = fopen(path_of(f, name), "ae");
+    assert_non_null(file);
+    assert_int_equal(fputs(text, file) >= 0, 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_a_file_is_taken_when_it_rests(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    put_text(f, "a", "main;work");
+    fake_host_advance(f->rig.h, 1000); /* seen */
+    for (int i = 0; i < 5; i++) {
+        append(f, "a", ";deeper");
+        fake_host_advance(f->rig.h, 1000);
+        assert_int_equal(f->rig.n, 0);
+    }
+    append(f, "a", " 2\n");
+    fake_host_advance(f->rig.h, 1000);
+    assert_int_equal(f->rig.n, 0);
+    fake_host_advance(f->rig.h, 1000);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "main;work;deeper;deeper;deeper;deeper;deeper 20000000\n");
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_an_empty_file_is_not_begun(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    put_text(f, "a", "");
+    fake_host_advance(f->rig.h, 5000);
+    assert_true(is_there(f, "a"));
+    assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
+    end(f);
+}
+
+static void test_what_is_not_looked_at(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, ".hidden", FOLDED);
+    put_text(f, "a.tmp", FOLDED);
+    put_text(f, "a.part", FOLDED);
+    assert_int_equal(symlink(".hidden", path_of(f, "link")), 0);
+    assert_int_equal(mkfifo(path_of(f, "fifo"), 0600), 0);
+    start(f, ", after: delete");
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
+    assert_true(files(f, "ok") == 0 && files(f, "failed") == 0);
+    assert_int_equal(rename(path_of(f, "a.tmp"), "/tmp/braid-folder-x"), 0);
+    assert_int_equal(rename("/tmp/braid-folder-x", path_of(f, "a.folded")), 0);
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    end(f);
+}
+
+/* --- And then --------------------------------------------------------------------------------- */
+
+static void test_remembered_until_it_changes(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 1);
+    append(f, "a", "main 5\n");
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+}
+
+static void test_moved(void **state)
+{
+    struct fixture *f = *state;
+    char more[128];
+    put_text(f, "a", FOLDED);
+    put_text(f, "done/b", "old");
+    put_text(f, "b", FOLDED);
+    (void)snprintf(more, sizeof more, ", after: move, move_to: %s", f->done);
+    start(f, more);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "a"));
+    assert_true(is_there(f, "done/a"));
+    assert_true(is_there(f, "b")); /* nothing is written over, and nothing taken twice */
+    end(f);
+}
+
+static void test_what_cannot_be_read_stays(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", "{\"neither\": 1}");
+    put(f, "b", "\x1f\x8b\x08\x00 cut", 8);
+    start(f, ", after: delete");
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 0);
+    assert_float_equal(files(f, "failed"), 2, 0);
+    assert_true(is_there(f, "a") && is_there(f, "b"));
+    put_text(f, "a", FOLDED);
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_a_large_file_stays(void **state)
+{
+    struct fixture *f = *state;
+    char yaml[300], text[2000];
+    memset(text, 'x', sizeof text);
+    memcpy(text + sizeof text - 3, " 1\n", 3);
+    put(f, "a", text, sizeof text);
+    (void)snprintf(yaml, sizeof yaml, "{max_profile_size: 1999, file: {path: %s, after: delete}}",
+                   f->folder);
+    receiver_rig_start(&f->rig, &br_pprof_receiver, yaml);
+    fake_host_advance(f->rig.h, 5000);
+    assert_float_equal(files(f, "failed"), 1, 0);
+    assert_true(is_there(f, "a"));
+    put(f, "a", text + 1, sizeof text - 1);
+    fake_host_advance(f->rig.h, 3000);
+    assert_float_equal(files(f, "ok"), 1, 0);
+    end(f);
+}
+
+/* --- The pipeline ----------------------------------------------------------------------------- */
+
+static void test_refused_for_now_and_for_good(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.outcome = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "full");
+    fake_host_advance(f->rig.h, 3500);
+    assert_true(f->rig.n >= 2);
+    assert_true(is_there(f, "a"));
+    f->rig.outcome = br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "no");
+    unsigned before = f->rig.n;
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, before + 1);
+    assert_true(is_there(f, "a"));
+    assert_float_equal(files(f, "failed"), 1, 0);
+    end(f);
+}
+
+static void test_drain_waits_for_the_pipeline(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    receiver_rig_finish(&f->rig);
+    assert_true(f->rig.drained);
+    assert_false(is_there(f, "a"));
+    receiver_rig_end(&f->rig);
+}
+
+static void test_a_file_that_changes_while_it_is_sent_stays(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    append(f, "a", "main;more 1\n");
+    f->rig.hold = false;
+    receiver_rig_finish(&f->rig);
+    assert_true(is_there(f, "a"));
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_destroyed_while_it_is_sent(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, ", after: delete");
+    f->rig.hold = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_end(&f->rig);
+    assert_true(is_there(f, "a"));
+}
+
+static void test_no_folder(void **state)
+{
+    struct fixture *f = *state;
+    receiver_rig_start(&f->rig, &br_pprof_receiver, "file: {path: /nowhere/at/all}");
+    fake_host_advance(f->rig.h, 5000);
+    end(f);
+}
+
+static void without_memory(void *arg)
+{
+    struct fixture *f = arg;
+    put_text(f, "a", FOLDED);
+    if (!receiver_rig_try(&f->rig, &br_pprof_receiver, config(f, ", after: delete"))) {
+        assert_true(fault_failed());
+        return;
+    }
+    f->rig.quiet = true;
+    fault_start();
+    fake_host_advance(f->rig.h, 3000);
+    fault_stop();
+    assert_true(fault_failed() || f->rig.n == 1);
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->rig.n, 1); /* what there was no memory for is tried again */
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_no_memory(void **state)
+{
+    fault_each("a folder", without_memory, *state);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_folded_text),
+        TEST(test_sample_rate),
+        TEST(test_pprof_of_go),
+        TEST(test_speedscope),
+        TEST(test_a_file_is_taken_when_it_rests),
+        TEST(test_an_empty_file_is_not_begun),
+        TEST(test_what_is_not_looked_at),
+        TEST(test_remembered_until_it_changes),
+        TEST(test_moved),
+        TEST(test_what_cannot_be_read_stays),
+        TEST(test_a_large_file_stays),
+        TEST(test_refused_for_now_and_for_good),
+        TEST(test_drain_waits_for_the_pipeline),
+        TEST(test_a_file_that_changes_while_it_is_sent_stays),
+        TEST(test_destroyed_while_it_is_sent),
+        TEST(test_no_folder),
+        TEST(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
