@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 {
     size_t mib = argc > 1 ? strtoul(argv[1], NULL, 10) : 64;
     unsigned rounds = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 8;
-    struct join_table *t = join_table_new(mib << 20, 120000);
+    struct join_table *t = join_table_new(mib << 20, 120000, 0, false);
     static uint8_t traces[CHUNK][16], spans[CHUNK][8];
     struct join_span entries[CHUNK];
     struct join_tally tally = {0};
@@ -61,7 +61,8 @@ int main(int argc, char **argv)
                                                 .name = (const uint8_t *)"GET /api/v1/orders/{id}",
                                                 .name_len = 23,
                                                 .service = (const uint8_t *)"checkout",
-                                                .service_len = 8};
+                                                .service_len = 8,
+                                                 .service_hash = 77};
             }
             join_table_enter(t, entries, CHUNK, 1000, &tally);
         }

@@ -6,7 +6,7 @@
 #include "otlp/dictionary.h"
 #include "otlp/edit.h"
 
-#define JOIN_KEYS_MAX 17
+#define JOIN_KEYS_MAX 18 /* span.name, 16 more, and profile.join */
 
 struct br_map;
 

@@ -52,6 +52,14 @@ static const struct br_option options[] = {
            "most bytes that wait, shared out among the workers; beyond it nothing waits"),
     BR_ENUM(struct join_config, mark, "never", marks,
             "likely: spans of profiled services get pyroscope.profile.id at once"),
+    BR_BOOL(struct join_config, infer, false,
+            "joins samples that name no span to the one that was open on their thread"),
+    BR_INT(struct join_config, top_functions, 0, 0, JOIN_TOP_SHOWN_MAX,
+           "spans with samples say which functions took most of their time themselves; 0: none"),
+    BR_STRUCT(struct join_config, span_metrics, join_span_metrics_options,
+              "counters at the telemetry endpoint"),
+    BR_PRESENT(struct join_config, keep, struct join_keep, join_keep_options,
+               "which links survive; samples with another lose theirs and are folded by stack"),
     BR_OPT_END,
 };
 
@@ -94,18 +102,29 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 
 /* --- Counting -------------------------------------------------------------------------------- */
 
+static double *type_metric(struct join *j, double **at, uint16_t type, const char *what)
+{
+    if (!*at) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "braid_join_%s", what);
+        *at = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
+                             join_table_type_name(j->table, type));
+    }
+    return *at;
+}
+
 static double *counter(struct join *j, uint16_t type, enum join_outcome outcome)
 {
-    static const char *const names[JOIN_COUNTS] = {"joined", "joined_late", "unknown_span",
-                                                   "too_late", "unlinked"};
-    double **c = &j->counts[type][outcome];
-    if (!*c) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "braid_join_samples_%s", names[outcome]);
-        *c = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
-                            join_table_type_name(j->table, type));
-    }
-    return *c;
+    static const char *const names[JOIN_COUNTS] = {"samples_joined",       "samples_joined_late",
+                                                   "samples_unknown_span", "samples_too_late",
+                                                   "samples_unlinked",     "samples_inferred"};
+    return type_metric(j, &j->counts[type][outcome], type, names[outcome]);
+}
+
+void join_count_folded(struct join *j, uint16_t type, double n, double value)
+{
+    *type_metric(j, &j->folded[type], type, "samples_folded") += n;
+    *type_metric(j, &j->folded_values[type], type, "folded_values") += value;
 }
 
 void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n)
@@ -319,10 +338,17 @@ static void on_kept_end(void *arg)
         br_node_drained(j->node);
 }
 
+/* So many that among the functions of one request those on top are right. */
+static unsigned top_counters(unsigned shown)
+{
+    return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
+}
+
 static void *make_table(const void *arg)
 {
     const struct join_config *c = arg;
-    return join_table_new((size_t)c->max_bytes, c->window / 1000000);
+    return join_table_new((size_t)c->max_bytes, c->window / 1000000,
+                          top_counters((unsigned)c->top_functions), c->infer);
 }
 
 static void free_table(void *table)
@@ -348,6 +374,7 @@ static void make_keys(struct join *j)
 {
     const struct br_strings *more = &j->config->sample_attributes;
     j->keys[j->n_keys++] = "span.name";
+    j->keys[JOIN_HOW_KEY] = "profile.join";
     for (size_t i = 0; i < more->n; i++) {
         bool known = false;
         for (unsigned k = 0; k < j->n_keys; k++)
@@ -377,7 +404,9 @@ static bool make_parts(struct join *j)
         j->output[s].consume = output;
         j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
     }
-    return j->table && j->keepers[0] && j->keepers[1];
+    return j->table && j->keepers[0] && j->keepers[1] &&
+           join_policy_init(&j->policy, j->config->keep, node->host) == 0 &&
+           join_span_metrics_init(&j->span_metrics, &j->config->span_metrics, node, j->table) == 0;
 }
 
 static int create(struct br_node *node, struct br_err *err)
@@ -428,6 +457,8 @@ static void destroy(struct br_node *node)
         }
         br_keeper_free(j->keepers[s]);
     }
+    join_span_metrics_release(&j->span_metrics);
+    join_policy_release(&j->policy, node->host);
     br_shared_put(node->host, j->table, free_table);
 }
 

@@ -6,9 +6,12 @@
 #include "pipeline/component.h"
 #include "pipeline/keep.h"
 #include "processors/join/extension.h"
+#include "processors/join/policy.h"
+#include "processors/join/span_metrics.h"
 #include "processors/join/table.h"
 
-#define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 1)
+#define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
+#define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of profile.join */
 
 struct join_labels {
     struct br_strings span_id, trace_id;
@@ -16,11 +19,14 @@ struct join_labels {
 
 struct join_config {
     uint64_t window; /* ns */
-    int64_t max_bytes, max_values, hold_max_bytes;
+    int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
+    bool infer;
+    struct join_keep *keep; /* NULL: every link survives */
+    struct join_span_metrics_config span_metrics;
 };
 
 enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
@@ -31,31 +37,39 @@ enum join_outcome {
     JOIN_COUNT_UNKNOWN,
     JOIN_COUNT_TOO_LATE,
     JOIN_COUNT_UNLINKED,
+    JOIN_COUNT_INFERRED,
     JOIN_COUNTS,
 };
 
 struct join {
     struct br_node *node;
     const struct join_config *config;
-    /* What joined samples get: span.name, then sample_attributes. */
+    /* What joined samples get: span.name, then sample_attributes; and, by itself at the end,
+     * profile.join. */
     const char *keys[JOIN_KEYS_MAX];
     size_t key_lens[JOIN_KEYS_MAX];
     uint64_t wanted_lens; /* a bit for each length below 64 that attributes among them have */
     unsigned n_keys;
     unsigned kind_key, status_key; /* numbers of span.kind and span.status, or 0 */
     struct join_table *table;
+    struct join_policy policy;
+    struct join_span_metrics span_metrics;
     struct br_consumer output[BR_SIGNALS]; /* what held items go to: the next of that signal */
     struct br_keeper *keepers[BR_SIGNALS];
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
+    double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
 /* Adds to a counter of samples by profile type. */
 void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n);
+
+/* Counts samples of a profile type that lost their links, and the sum of their values. */
+void join_count_folded(struct join *j, uint16_t type, double n, double value);
 
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *j, const struct join_tally *tally);
@@ -70,6 +84,9 @@ struct join_service {
 struct join_service join_service_of(const struct br_part *part,
                                     const struct br_dictionary_view *view);
 uint64_t join_service_hash(const uint8_t *name, size_t len);
+
+/* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
+size_t join_cut(const uint8_t *text, size_t len);
 
 /* True when linked samples of the service, or of this instance of it, came in the last window. */
 bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms);

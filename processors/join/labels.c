@@ -86,13 +86,35 @@ static bool read_id(const struct br_dictionary_view *view, struct br_field value
     }
 }
 
+static void read_kind(const struct br_dictionary_view *view, const struct join_label_names *names,
+                      struct br_entry key, struct br_field value, struct join_label *l)
+{
+    size_t n = number_of(names->own, names->n_own, key);
+    if (n != NOT_NAMED) {
+        l->kind = JOIN_LABEL_OWN;
+        l->number = (uint8_t)n;
+        return;
+    }
+    if (!value.data)
+        return;
+    n = number_of(names->span_id.v, names->span_id.n, key);
+    if (n != NOT_NAMED && read_id(view, value, l->id, 8))
+        l->kind = JOIN_LABEL_SPAN_ID;
+    if (n == NOT_NAMED) {
+        n = number_of(names->trace_id.v, names->trace_id.n, key);
+        if (n != NOT_NAMED && read_id(view, value, l->id, 16))
+            l->kind = JOIN_LABEL_TRACE_ID;
+    }
+    l->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
+}
+
 static struct join_label read_entry(const struct br_dictionary_view *view,
                                     const struct join_label_names *names, const struct br_entry *e)
 {
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f, value = {0};
     struct br_entry key = {0};
-    struct join_label l = {0};
+    struct join_label l = {.where = JOIN_WHERES};
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == 1)
             key = br_dictionary_string(view, (uint32_t)f.value);
@@ -101,20 +123,12 @@ static struct join_label read_entry(const struct br_dictionary_view *view,
     }
     if (!key.len)
         return l;
-    size_t n = number_of(names->own, names->n_own, key);
-    if (n != NOT_NAMED)
-        return (struct join_label){.kind = JOIN_LABEL_OWN, .number = (uint8_t)n};
-    if (!value.data)
-        return l;
-    n = number_of(names->span_id.v, names->span_id.n, key);
-    if (n != NOT_NAMED && read_id(view, value, l.id, 8))
-        l.kind = JOIN_LABEL_SPAN_ID;
-    if (n == NOT_NAMED) {
-        n = number_of(names->trace_id.v, names->trace_id.n, key);
-        if (n != NOT_NAMED && read_id(view, value, l.id, 16))
-            l.kind = JOIN_LABEL_TRACE_ID;
+    read_kind(view, names, key, value, &l);
+    enum join_where where = join_where_of(key.data, key.len);
+    if (where < JOIN_WHERES && value.data) {
+        l.where = (uint8_t)where;
+        l.hash = join_where_hash(names->table, value.data, value.value, view);
     }
-    l.number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
     return l;
 }
 
@@ -125,9 +139,11 @@ struct join_label *join_labels_read(const struct br_dictionary_view *view,
     uint32_t n = view->n[BR_TABLE_ATTRIBUTE];
     struct join_label *labels = br_arena_calloc(arena, n, sizeof *labels);
     bool any = false;
+    if (labels && n)
+        labels[0].where = JOIN_WHERES;
     for (uint32_t i = 1; labels && i < n; i++) {
         labels[i] = read_entry(view, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
-        any = any || labels[i].kind;
+        any = any || labels[i].kind || labels[i].where < JOIN_WHERES;
     }
     *ret_any = any;
     return labels;

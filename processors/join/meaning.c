@@ -41,6 +41,12 @@ static bool is_cpu(struct br_entry type)
     return is(type, "cpu") || is(type, "itimer") || is(type, "process_cpu");
 }
 
+/* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
+static bool is_allocation(struct br_entry type)
+{
+    return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
+}
+
 static uint64_t times(uint64_t a, uint64_t b)
 {
     uint64_t product;
@@ -80,6 +86,7 @@ void join_meaning_read(struct join_table *t, const struct br_dictionary_view *vi
     m.type = type_number(t, type, unit);
     m.unit_ns = time_unit(unit);
     m.counts = is(unit, "count");
+    m.allocates = is(unit, "bytes") && is_allocation(type);
     if (period > 0)
         m.period_ns = times((uint64_t)period, time_unit(period_unit));
     if (m.period_ns == UINT64_MAX)
@@ -108,5 +115,7 @@ void join_meaning_apply(const struct join_meaning *m, uint64_t value, bool has_v
     ret->time_ns = time_ns;
     ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
     ret->type = m->type;
+    ret->value = m->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->allocated_bytes = m->allocates ? value : 0;
     ret->profile_id = m->has_profile_id ? m->profile_id : NULL;
 }

@@ -4,30 +4,28 @@
 
 #include "base/mem.h"
 #include "otlp/edit.h"
+#include "processors/join/credit.h"
 #include "processors/join/extension.h"
+#include "processors/join/fold.h"
+#include "processors/join/infer.h"
 #include "processors/join/join.h"
 #include "processors/join/labels.h"
+#include "processors/join/leaf.h"
 #include "processors/join/meaning.h"
+#include "processors/join/reading.h"
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
+#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 
-/* What a sample says of itself. */
-struct sample {
-    const uint8_t *trace_id, *span_id; /* NULL: none */
-    uint8_t trace_number, span_number; /* of the labels that they came from */
-    bool linked;                       /* by a link, not by a label */
-    bool has_value;
-    uint32_t has_keys; /* bits: keys that the join would add, and the sample has */
-    uint64_t value, n_times;
-};
-
-/* The span of the sample at hand, copied under the table's lock. */
-struct found {
-    uint8_t trace[16], name[JOIN_VALUE_MAX], service[JOIN_VALUE_MAX];
-    uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX];
-    size_t name_len, service_len, attributes_len;
+/* A sample whose link survives if its span spent much CPU time, which is known when all samples of
+ * the item have been added to it. */
+struct undecided {
+    uint32_t index;
+    uint16_t type;
     bool has_trace;
+    uint8_t trace[16], span[8];
+    uint64_t value;
 };
 
 struct run {
@@ -35,140 +33,99 @@ struct run {
     struct br_item *item;
     enum join_pass pass;
     uint8_t *memo; /* of the next sample; NULL with JOIN_PASS_ONLY */
-    uint64_t came_ms;
+    uint64_t came_ms, now_ms;
     struct br_arena arena;
     struct br_dictionary_view view;
     struct join_label *labels; /* by attribute index */
     bool any_label;
     struct join_meaning meaning; /* of the profile at hand */
-    bool names_service;          /* the resource at hand says whose samples these are */
+    enum join_measure best;      /* with span_metrics: of the profiles of the resource at hand */
+    struct join_service service; /* of the resource at hand */
     struct join_extension extension;
-    struct found found;
+    struct join_found found;
+    struct join_credit credit;
+    struct join_leaves leaves; /* with top_functions */
+    struct join_infer infer;
+    struct join_identity where; /* with infer: of the resource at hand */
     struct join_tally tally;
     uint64_t counts[JOIN_TYPES][JOIN_COUNTS];
     uint64_t n_other;
     uint32_t unknown;
+    uint32_t index; /* of the next sample */
+    uint8_t *folds; /* enum join_fold of each; NULL: all links survive */
+    struct undecided *undecided;
+    uint32_t n_undecided, cap_undecided;
+    struct {
+        uint64_t samples;
+        double value;
+    } folded[JOIN_TYPES];
     bool any_linked; /* the part at hand has a sample with a span */
     bool no_memory;
 };
 
-/* --- One sample ------------------------------------------------------------------------------ */
-
-static void on_found(void *arg, const struct join_span *span)
-{
-    struct run *r = arg;
-    struct found *f = &r->found;
-    f->has_trace = span->trace_id != NULL;
-    if (span->trace_id)
-        memcpy(f->trace, span->trace_id, sizeof f->trace);
-    f->name_len = span->name_len;
-    br_put_bytes(f->name, span->name, span->name_len);
-    f->service_len = r->names_service ? 0 : span->service_len;
-    br_put_bytes(f->service, span->service, f->service_len);
-    f->attributes_len = span->attributes_len;
-    br_put_bytes(f->attributes, span->attributes, span->attributes_len);
-}
-
-static void take_label(const struct run *r, uint64_t index, struct sample *s)
-{
-    if (!r->any_label || index >= r->view.n[BR_TABLE_ATTRIBUTE])
-        return;
-    const struct join_label *l = &r->labels[index];
-    if (l->kind == JOIN_LABEL_OWN) {
-        s->has_keys |= 1u << l->number;
-    } else if (l->kind == JOIN_LABEL_SPAN_ID && (!s->span_id || l->number < s->span_number)) {
-        s->span_id = l->id;
-        s->span_number = l->number;
-    } else if (l->kind == JOIN_LABEL_TRACE_ID && (!s->trace_id || l->number < s->trace_number)) {
-        s->trace_id = l->id;
-        s->trace_number = l->number;
-    }
-}
-
-/* A link to a span beats labels; without a trace id it leaves theirs. */
-static void take_link(const struct run *r, uint64_t index, struct sample *s)
-{
-    static const uint8_t none[16];
-    if (index == 0 || index >= r->view.n[BR_TABLE_LINK])
-        return;
-    const struct br_entry *e = &r->view.tables[BR_TABLE_LINK][index];
-    const uint8_t *p = e->data, *end = p + e->len, *trace = NULL, *span = NULL;
-    struct br_field f;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 1)
-            trace = f.value == 16 ? f.data : NULL;
-        else if (f.number == 2)
-            span = f.value == 8 ? f.data : NULL;
-    }
-    if (!span || memcmp(span, none, 8) == 0)
-        return;
-    s->linked = true;
-    s->span_id = span;
-    if (trace && memcmp(trace, none, 16) != 0)
-        s->trace_id = trace;
-}
-
-static void take_labels(const struct run *r, const struct br_field *f, struct sample *s)
-{
-    if (f->wire == BR_WIRE_VARINT) {
-        take_label(r, f->value, s);
-        return;
-    }
-    const uint8_t *p = f->data, *end = p + f->value;
-    uint64_t v;
-    while (p < end && (p = br_varint(p, end, &v)))
-        take_label(r, v, s);
-}
-
-static void add_value(struct sample *s, uint64_t v)
-{
-    s->has_value = true;
-    if ((int64_t)v > 0 && __builtin_add_overflow(s->value, v, &s->value))
-        s->value = UINT64_MAX;
-}
-
-static void add_values(const struct br_field *f, struct sample *s)
-{
-    if (f->wire == BR_WIRE_VARINT) {
-        add_value(s, f->value);
-        return;
-    }
-    const uint8_t *p = f->data, *end = p + f->value;
-    uint64_t v;
-    while (p < end && (p = br_varint(p, end, &v)))
-        add_value(s, v);
-}
-
-static struct sample read_sample(const struct run *r, const uint8_t *p, const uint8_t *end)
-{
-    struct sample s = {0};
-    struct br_field f;
-    uint64_t link = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number == 2 && r->any_label)
-            take_labels(r, &f, &s);
-        else if (f.number == 3)
-            link = f.value;
-        else if (f.number == 4)
-            add_values(&f, &s);
-        else if (f.number == 5)
-            s.n_times += f.wire == BR_WIRE_LEN ? f.value / 8 : 1;
-    }
-    take_link(r, link, &s);
-    return s;
-}
-
 /* --- What becomes of it ----------------------------------------------------------------------- */
 
-static enum join_result look_up(struct run *r, const struct sample *s)
+static enum join_result ask(struct run *r, const struct join_sample *sample, bool add)
 {
-    struct join_sample sample = {
-        .trace_id = s->trace_id, .span_id = s->span_id, .held = r->pass == JOIN_PASS_FIRST};
-    bool add = r->pass != JOIN_PASS_LAST;
-    if (add)
-        join_meaning_apply(&r->meaning, s->value, s->has_value, s->n_times, &sample);
-    enum join_result result =
-        join_table_sample(r->j->table, &sample, add, r->came_ms, on_found, r, &r->tally);
+    return join_table_sample(r->j->table, sample, add, r->came_ms, join_found_copy, &r->found,
+                             &r->tally);
+}
+
+/* Of profiles that tell the same samples' time in several ways one counts. */
+static void on_credited(void *arg, const struct join_span *span, const struct join_sample *s)
+{
+    struct run *r = arg;
+    bool counts = s->measure == r->best && s->measure < JOIN_OTHER;
+    const struct join_spent spent = {.cpu_ns =
+                                         counts && s->measure <= JOIN_CPU_COUNT ? s->time_ns : 0,
+                                     .allocated_bytes = s->allocated_bytes,
+                                     .samples = counts ? s->count : 0};
+    join_span_metrics_add(&r->j->span_metrics, span, &spent);
+}
+
+static void credit_found(struct run *r, const struct join_sample *s)
+{
+    const struct join_found *f = &r->found;
+    on_credited(r,
+                &(struct join_span){.name = f->name,
+                                    .name_len = f->name_len,
+                                    .service = f->service,
+                                    .service_len = f->service_len},
+                s);
+}
+
+static struct join_sample sample_of(struct run *r, const struct join_reading *s, bool held)
+{
+    struct join_sample sample = {.trace_id = s->trace_id, .span_id = s->span_id, .held = held};
+    if (r->j->config->top_functions)
+        sample.function = join_leaf_of(&r->leaves, s->stack);
+    return sample;
+}
+
+/* Adds the sample to the span that it names. */
+static enum join_result add_to(struct run *r, const struct join_reading *s, bool held)
+{
+    struct join_sample sample = sample_of(r, s, held);
+    join_meaning_apply(&r->meaning, s->value, s->n_values, s->n_times, &sample);
+    enum join_result result = ask(r, &sample, true);
+    if (result == JOIN_FOUND && r->j->span_metrics.node)
+        credit_found(r, &sample);
+    return result;
+}
+
+/* Looks the span that the sample names up; unless that was done before, adds to it, or to those
+ * below it that were open. */
+static enum join_result look_up(struct run *r, const struct join_reading *s)
+{
+    bool held = r->pass == JOIN_PASS_FIRST, add = r->pass != JOIN_PASS_LAST;
+    struct join_sample sample = sample_of(r, s, held);
+    enum join_result result = JOIN_UNKNOWN;
+    if (!add || s->n_times)
+        result = ask(r, &sample, false);
+    if (add && result == JOIN_FOUND)
+        add = !join_credit_below(&r->credit, &r->meaning, s, &r->found, &sample);
+    if (add && result != JOIN_TOO_LATE)
+        result = add_to(r, s, held);
     r->unknown += result == JOIN_UNKNOWN;
     return result;
 }
@@ -206,7 +163,7 @@ static uint32_t index_of(struct run *r, unsigned key, const uint8_t *value, size
 /* Turns what was found into indices of the attribute table, but for keys that the sample has. */
 static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
 {
-    const struct found *f = &r->found;
+    const struct join_found *f = &r->found;
     const uint8_t *p = f->attributes, *end = p + f->attributes_len;
     uint32_t n = 0;
     if (!(has_keys & 1))
@@ -222,11 +179,14 @@ static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
     return n;
 }
 
-/* The bytes to append to a sample: attribute indices, and the link that was a label. */
-static struct br_addition addition_for(struct run *r, const struct sample *s, bool found)
+/* The bytes to append to a sample: attribute indices, and the link that it had not. */
+static struct br_addition addition_for(struct run *r, const struct join_reading *s, bool found,
+                                       bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
     uint32_t n = found ? indices_of(r, s->has_keys, indices) : 0;
+    if (inferred)
+        indices[n++] = index_of(r, JOIN_HOW_KEY, (const uint8_t *)"inferred", 8);
     uint8_t packed[BR_VARINT_MAX * JOIN_KEYS_MAX], *q = packed;
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
@@ -253,23 +213,89 @@ static struct br_addition addition_for(struct run *r, const struct sample *s, bo
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
 static void note_service(struct run *r)
 {
-    const struct found *f = &r->found;
-    if (f->service_len)
+    const struct join_found *f = &r->found;
+    if (!r->service.service && f->service_len)
         join_table_profiled(r->j->table, join_service_hash(f->service, f->service_len), r->came_ms);
 }
 
-static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
-                        struct br_addition *addition)
+/* --- Links that do not survive ---------------------------------------------------------------- */
+
+static void note_folded(struct run *r, uint32_t index, uint16_t type, uint64_t value)
 {
-    struct sample s = read_sample(r, p, end);
-    uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
-    if (!s.span_id) {
-        r->counts[r->meaning.type][JOIN_COUNT_UNLINKED] += r->pass != JOIN_PASS_FIRST;
+    r->folds[index] = JOIN_FOLD_FOLDED;
+    r->folded[type].samples++;
+    r->folded[type].value += (double)value;
+}
+
+static void decide_later(struct run *r, uint32_t index, const struct join_reading *s)
+{
+    if (br_grow(&r->undecided, &r->cap_undecided, (size_t)r->n_undecided + 1, sizeof *r->undecided,
+                UINT32_MAX)) {
+        r->no_memory = true;
         return;
     }
+    struct undecided *u = &r->undecided[r->n_undecided++];
+    *u = (struct undecided){.index = index, .type = r->meaning.type, .value = s->value};
+    memcpy(u->span, s->span_id, sizeof u->span);
+    u->has_trace = r->found.has_trace;
+    memcpy(u->trace, r->found.trace, sizeof u->trace);
+}
+
+static void decide(struct run *r, const struct join_reading *s, bool found)
+{
+    const struct join_found *f = &r->found;
+    const uint8_t *trace = s->trace_id ? s->trace_id : found && f->has_trace ? f->trace : NULL;
+    bool of_span = found && f->service_len;
+    switch (join_policy_of(&r->j->policy, found ? f : NULL, trace,
+                           of_span ? f->service : r->service.name,
+                           of_span ? f->service_len : r->service.name_len, r->now_ms)) {
+    case JOIN_KEEPS:
+        break;
+    case JOIN_FOLDS:
+        note_folded(r, r->index, r->meaning.type, s->value);
+        break;
+    case JOIN_FOLDS_UNLESS_CPU:
+        decide_later(r, r->index, s);
+        break;
+    }
+}
+
+static void decide_rest(struct run *r)
+{
+    for (uint32_t i = 0; i < r->n_undecided; i++) {
+        const struct undecided *u = &r->undecided[i];
+        struct join_figures figures;
+        if (!join_table_figures(r->j->table, u->has_trace ? u->trace : NULL, u->span, &figures,
+                                NULL) ||
+            join_figures_cpu_ns(&figures) <= r->j->policy.keep->cpu_threshold)
+            note_folded(r, u->index, u->type, u->value);
+    }
+}
+
+static void fold(struct run *r)
+{
+    uint32_t gone = 0, n = 0;
+    decide_rest(r);
+    for (uint16_t t = 0; t < JOIN_TYPES; t++)
+        n += r->folded[t].samples > 0;
+    if (!n || r->no_memory ||
+        join_fold_samples(r->item, r->folds, r->labels, r->view.n[BR_TABLE_ATTRIBUTE], &r->arena,
+                          &gone))
+        return;
+    br_item_settle(r->item, BR_FATE_DROPPED, "folded", gone);
+    for (uint16_t t = 0; t < JOIN_TYPES; t++)
+        if (r->folded[t].samples)
+            join_count_folded(r->j, t, (double)r->folded[t].samples, r->folded[t].value);
+}
+
+/* --- One sample ------------------------------------------------------------------------------- */
+
+static void join_linked(struct run *r, const struct join_reading *s, uint8_t *memo,
+                        struct br_addition *addition)
+{
     r->any_linked = true;
     enum join_result result =
-        r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE ? JOIN_TOO_LATE : look_up(r, &s);
+        r->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE ? JOIN_TOO_LATE : look_up(r, s);
     if (result == JOIN_FOUND && r->pass != JOIN_PASS_LAST)
         note_service(r);
     if (r->pass == JOIN_PASS_FIRST)
@@ -277,7 +303,57 @@ static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
     else
         count(r, result, *memo);
     if (addition)
-        *addition = addition_for(r, &s, result == JOIN_FOUND);
+        *addition = addition_for(r, s, result == JOIN_FOUND, false);
+    if (r->folds)
+        decide(r, s, result == JOIN_FOUND);
+}
+
+/* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
+ * something: what fits a sample first may not be the only one when its item leaves. */
+static bool join_inferred(struct run *r, struct join_reading *s, struct br_addition *addition)
+{
+    struct join_identity where = r->where;
+    if (!r->j->config->infer)
+        return false;
+    for (unsigned i = 0; i < JOIN_WHERES; i++)
+        where.v[i] = s->where.v[i] ? s->where.v[i] : where.v[i];
+    if (!join_infer_may(s, &where))
+        return false;
+    const struct join_neighbour *span = join_infer_span(&r->infer, s, &where);
+    if (r->pass == JOIN_PASS_FIRST) {
+        r->unknown += !span;
+        return false;
+    }
+    if (!span)
+        return false;
+    s->trace_id = span->trace_id;
+    s->span_id = (const uint8_t *)&span->span_id;
+    if (add_to(r, s, true) != JOIN_FOUND)
+        return false; /* it left just now */
+    r->any_linked = true;
+    note_service(r);
+    r->counts[r->meaning.type][JOIN_COUNT_INFERRED]++;
+    if (addition)
+        *addition = addition_for(r, s, true, true);
+    if (r->folds)
+        decide(r, s, true);
+    return true;
+}
+
+static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
+                        struct br_addition *addition)
+{
+    struct join_reading s;
+    join_reading_of(&r->view, r->any_label ? r->labels : NULL, p, end, &s);
+    uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
+    if (s.span_id) {
+        join_linked(r, &s, memo, addition);
+    } else if (!join_inferred(r, &s, addition)) {
+        r->counts[r->meaning.type][JOIN_COUNT_UNLINKED] += r->pass != JOIN_PASS_FIRST;
+        if (r->folds)
+            r->folds[r->index] = JOIN_FOLD_UNLINKED;
+    }
+    r->index++;
 }
 
 /* --- Profiles -------------------------------------------------------------------------------- */
@@ -301,14 +377,42 @@ static void join_part(struct run *r, const struct br_part *part, struct br_addit
     }
 }
 
+/* The measure that counts among the profiles of a resource. */
+static enum join_measure best_measure(struct run *r, const struct br_part *part)
+{
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f, g;
+    struct join_meaning m;
+    enum join_measure best = JOIN_OTHER;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        const uint8_t *q = f.data, *q_end = f.data + f.value;
+        while (f.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
+            if (g.number != 2)
+                continue;
+            join_meaning_read(r->j->table, &r->view, g.data, g.data + g.value, &m);
+            best = m.measure < best ? m.measure : best;
+        }
+    }
+    return best;
+}
+
 static void join_resource(struct run *r, const struct br_part *part, struct br_addition *additions)
 {
-    struct join_service service = join_service_of(part, &r->view);
-    r->names_service = service.service != 0;
+    r->service = join_service_of(part, &r->view);
     r->any_linked = false;
+    if (r->j->config->infer) {
+        size_t len;
+        const uint8_t *resource = br_part_resource(part, &len);
+        r->where = (struct join_identity){0};
+        join_identity_read(r->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, &r->view,
+                           &r->where);
+    }
+    if (r->j->span_metrics.node)
+        r->best = best_measure(r, part);
     join_part(r, part, additions);
-    if (r->any_linked && r->names_service && r->pass != JOIN_PASS_LAST)
-        join_table_profiled(r->j->table, service.instance ? service.instance : service.service,
+    if (r->any_linked && r->service.service && r->pass != JOIN_PASS_LAST)
+        join_table_profiled(r->j->table,
+                            r->service.instance ? r->service.instance : r->service.service,
                             r->came_ms);
 }
 
@@ -345,6 +449,8 @@ static void join_parts(struct run *r)
     }
     if (write && additions)
         write_parts(r, additions);
+    if (r->folds)
+        fold(r);
 }
 
 static void note_counts(struct run *r)
@@ -362,11 +468,23 @@ static bool prepare(struct run *r)
     const struct join_label_names names = {.span_id = r->j->config->labels.span_id,
                                            .trace_id = r->j->config->labels.trace_id,
                                            .own = r->j->keys,
-                                           .n_own = r->j->n_keys};
+                                           .n_own = r->j->n_keys,
+                                           .table = r->j->table};
     if (br_dictionary_index(r->item, &r->arena, &r->view))
         return false;
+    if (r->j->policy.keep && r->pass != JOIN_PASS_FIRST) {
+        r->folds = br_arena_calloc(&r->arena, r->item->n_items, 1);
+        r->no_memory = !r->folds;
+        join_policy_refresh(&r->j->policy, r->now_ms);
+    }
     r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
     join_extension_init(&r->extension, &r->arena, &r->view);
+    if (r->j->config->top_functions)
+        join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
+    join_infer_init(&r->infer, r->j->table, &r->arena);
+    r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table, .arg = r};
+    if (r->j->span_metrics.node)
+        r->credit.on_credited = on_credited;
     return r->labels != NULL;
 }
 
@@ -381,6 +499,7 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
         r->pass = pass;
         r->memo = memo;
         r->came_ms = came_ms;
+        r->now_ms = br_host_mono_ms(j->node->host);
         br_arena_init(&r->arena, ARENA_MAX);
     }
     if (r && prepare(r)) {
@@ -392,6 +511,8 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
     }
     if (r) {
         join_extension_release(&r->extension);
+        join_infer_release(&r->infer);
+        br_free(r->undecided);
         br_arena_release(&r->arena);
     }
     br_free(r);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/str.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
@@ -63,6 +64,11 @@ bool join_service_profiled(const struct join *j, const struct join_service *s, u
 {
     return s->service && (join_table_is_profiled(j->table, s->service, now_ms) ||
                           (s->instance && join_table_is_profiled(j->table, s->instance, now_ms)));
+}
+
+size_t join_cut(const uint8_t *text, size_t len)
+{
+    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
 }
 
 struct join_service join_service_of(const struct br_part *part,

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
+#include "processors/join/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
@@ -115,6 +116,7 @@ struct entering {
     struct join *j;
     uint64_t now_ms;
     struct join_service service; /* of the part at hand */
+    struct join_identity where;  /* with infer: likewise */
     struct join_tally tally;
     unsigned n;
     struct join_span spans[CHUNK];
@@ -142,17 +144,22 @@ static void add_attributes(struct entering *e, const struct br_span *span, struc
     entry->attributes_len = (size_t)(e->at - entry->attributes);
 }
 
-static size_t cut(const uint8_t *text, size_t len)
-{
-    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
-}
-
 static void flush(struct entering *e)
 {
     join_table_enter(e->j->table, e->spans, e->n, e->now_ms, &e->tally);
     *e->j->spans_entered += (double)e->n;
     e->n = 0;
     e->at = e->chunk;
+}
+
+static void add_thread(const struct join_table *t, const struct br_span *span,
+                       struct join_span *entry)
+{
+    struct join_identity identity = {0};
+    join_identity_read(t, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
+                       &identity);
+    entry->thread = identity.v[JOIN_THREAD_ID];
+    entry->thread_name = identity.v[JOIN_THREAD_NAME];
 }
 
 static void enter(struct entering *e, const struct br_span *span)
@@ -166,9 +173,13 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .kind = span->kind,
                                 .status = span->status,
                                 .name = span->name,
-                                .name_len = cut(span->name, span->name_len),
+                                .name_len = join_cut(span->name, span->name_len),
                                 .service = e->service.name,
-                                .service_len = e->service.name_len};
+                                .service_len = e->service.name_len,
+                                .service_hash = e->service.service,
+                                .where = e->where};
+    if (span->thread)
+        add_thread(e->j->table, span, entry);
     if (e->attributes)
         add_attributes(e, span, entry);
     if (++e->n == CHUNK)
@@ -178,7 +189,13 @@ static void enter(struct entering *e, const struct br_span *span)
 static void begin_part(struct entering *e, const struct br_part *part)
 {
     e->service = join_service_of(part, NULL);
-    e->service.name_len = cut(e->service.name, e->service.name_len);
+    e->service.name_len = join_cut(e->service.name, e->service.name_len);
+    e->where = (struct join_identity){0};
+    if (e->j->config->infer) {
+        size_t n;
+        const uint8_t *p = br_part_resource(part, &n);
+        join_identity_read(e->j->table, p, p + n, RESOURCE_ATTRIBUTES, NULL, &e->where);
+    }
     if (!e->attributes)
         return;
     size_t len;
@@ -189,11 +206,20 @@ static void begin_part(struct entering *e, const struct br_part *part)
 }
 
 /* Sets up what is not written before it is read. */
+/* What had waited for the span counts for its name now. */
+static void on_adopted(void *arg, const struct join_span *span, const struct join_figures *figures)
+{
+    struct join *j = arg;
+    const struct join_spent spent = join_spent_of(figures);
+    join_span_metrics_add(&j->span_metrics, span, &spent);
+}
+
 static void begin(struct entering *e, struct join *j, struct br_arena *arena)
 {
     e->j = j;
     e->now_ms = br_host_mono_ms(j->node->host);
-    e->tally = (struct join_tally){0};
+    e->tally =
+        (struct join_tally){.on_adopted = j->span_metrics.node ? on_adopted : NULL, .arg = j};
     e->n = 0;
     br_arena_init(arena, 0);
     e->chunk = e->at = j->n_keys > 1

@@ -1,120 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Spans, and the samples that were taken in them. */
 #include "processors/join/table.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include "base/map.h"
 #include "base/mem.h"
-#include "wire/protobuf.h"
+#include "processors/join/table_internal.h"
 
-#define SHARDS 16u
-#define WAYS 15u /* slots of a bucket */
 /* Sixteenths of the bytes: buckets, so many that with records of 110 bytes four of fifteen slots
  * are used when the ring is full (one record in thirty thousand finds its bucket full then), and
  * figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
-#define KEYS_MAX 32u
-#define SERVICES 4096u
-#define RESERVED 8u /* position 0 means an empty slot */
-
-/* Two cache lines side by side. Slots are filled one after the other, round and round, so that
- * the next one is the oldest, whose record most likely has left. Tags lie together: four words tell
- * which may match. */
-struct bucket {
-    uint16_t tags[WAYS];
-    uint16_t next;         /* slot to fill */
-    uint8_t positions[96]; /* six bytes each, in units of 8 bytes: never comes round */
-};
-_Static_assert(sizeof(struct bucket) == 128, "a bucket is two cache lines");
-
-/* In the ring, 8-byte aligned, followed by the texts. */
-struct record {
-    uint32_t size;    /* bytes with the texts, a multiple of 8 */
-    uint32_t figures; /* index + 1; 0: none */
-    uint64_t span_id;
-    uint8_t trace_id[16];
-    uint64_t parent_id;
-    uint64_t start_ns, end_ns;
-    uint32_t seen; /* tenths of a second of the monotonic clock */
-    uint16_t name_len, service_len, attributes_len;
-    uint8_t kind, status;
-    bool pending, has_trace;
-    bool dead; /* a later record took its place */
-};
-
-struct shard {
-    pthread_mutex_t lock;
-    struct bucket *buckets;
-    uint64_t n_buckets;
-    uint8_t *ring;
-    uint64_t ring_size, head, tail; /* positions only grow */
-    uint64_t head_at;               /* head % ring_size */
-    struct join_figures *figures;
-    uint32_t n_figures, used_figures; /* those past used_figures were never taken */
-    uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
-    uint64_t n_spans, n_pending;
-} __attribute__((aligned(64)));
-
-struct join_table {
-    struct shard shards[SHARDS];
-    size_t max_bytes;
-    uint64_t window_ms;
-    uint64_t secret[2];
-    void *memory;
-    size_t memory_len;
-    pthread_mutex_t names_lock; /* of everything below */
-    char *types[JOIN_TYPES];
-    unsigned n_types;
-    struct br_map *values[KEYS_MAX];
-    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
-};
-
-static uint64_t mix(const struct join_table *t, uint64_t v)
-{
-    v = (v ^ t->secret[0]) * 0x9e3779b97f4a7c15u;
-    v ^= v >> 32;
-    v = (v ^ t->secret[1]) * 0xd6e8feb86659fd93u;
-    return v ^ v >> 29;
-}
-
-static uint32_t tenths(uint64_t now_ms)
-{
-    return (uint32_t)(now_ms / 100);
-}
-
-/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one
- * of them entered may lie in another's future. */
-static uint32_t age(uint32_t seen, uint64_t now_ms)
-{
-    int32_t passed = (int32_t)(tenths(now_ms) - seen);
-    return passed > 0 ? (uint32_t)passed : 0;
-}
-
-static bool expired(const struct join_table *t, const struct record *r, uint64_t now_ms)
-{
-    return age(r->seen, now_ms) > t->window_ms / 100;
-}
-
-static struct shard *shard_of(struct join_table *t, uint64_t hash)
-{
-    return &t->shards[hash & (SHARDS - 1)];
-}
+#define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
+#define BYTES_PER_FAMILY 256u    /* of the table, at least: one family for two spans */
 
 static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
 {
     return s->buckets + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32);
-}
-
-/* Position in the ring, by its distance from the head: cheaper than a division. */
-static struct record *at(const struct shard *s, uint64_t position)
-{
-    uint64_t back = s->head - position;
-    uint64_t offset = s->head_at - back + (back > s->head_at ? s->ring_size : 0);
-    return (struct record *)(void *)(s->ring + offset);
 }
 
 static void advance(struct shard *s, uint32_t size)
@@ -139,72 +42,6 @@ static void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t po
     memcpy(b->positions + 6u * slot, &position, 6);
 }
 
-/* --- Figures -------------------------------------------------------------------------------- */
-
-static bool any_figures(const struct shard *s)
-{
-    return s->free_figures || s->used_figures < s->n_figures;
-}
-
-static struct join_figures *figures_of(struct shard *s, struct record *r, bool make)
-{
-    if (r->figures)
-        return &s->figures[r->figures - 1];
-    if (!make || !any_figures(s))
-        return NULL;
-    r->figures = s->free_figures ? s->free_figures : ++s->used_figures;
-    struct join_figures *f = &s->figures[r->figures - 1];
-    if (r->figures == s->free_figures)
-        s->free_figures = f->types[0].waiting;
-    memset(f, 0, sizeof *f);
-    return f;
-}
-
-static void free_figures(struct shard *s, struct record *r)
-{
-    if (!r->figures)
-        return;
-    s->figures[r->figures - 1].types[0].waiting = s->free_figures;
-    s->free_figures = r->figures;
-    r->figures = 0;
-}
-
-/* Counts the samples that waited for the record's span, once. */
-static void tally(uint64_t *by_type, struct join_figures *f, struct join_tally *out)
-{
-    out->any = true;
-    for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++) {
-        by_type[f->types[i].type] += f->types[i].waiting;
-        f->types[i].waiting = 0;
-    }
-}
-
-static void add_type(struct join_figures *f, uint16_t type, bool waits)
-{
-    unsigned i = 0;
-    while (i < JOIN_SPAN_TYPES && f->types[i].used && f->types[i].type != type)
-        i++;
-    if (i == JOIN_SPAN_TYPES) {
-        i--;
-        type = JOIN_TYPES - 1;
-    }
-    f->types[i].type = type;
-    f->types[i].used = true;
-    f->types[i].waiting += waits;
-}
-
-static void add_sample(struct join_figures *f, const struct join_sample *s, bool waits)
-{
-    if (__builtin_add_overflow(f->count[s->measure], s->count, &f->count[s->measure]))
-        f->count[s->measure] = UINT32_MAX;
-    if (s->measure < JOIN_OTHER &&
-        __builtin_add_overflow(f->time_ns[s->measure], s->time_ns, &f->time_ns[s->measure]))
-        f->time_ns[s->measure] = UINT64_MAX;
-    add_type(f, s->type, waits);
-    if (s->profile_id)
-        memcpy(f->profile_id, s->profile_id, 16);
-}
-
 /* --- The ring ------------------------------------------------------------------------------- */
 
 /* Notes that a record leaves, whose place is wanted. */
@@ -213,7 +50,7 @@ static void leave(struct join_table *t, struct shard *s, struct record *r, uint6
 {
     if (r->pending) {
         s->n_pending--;
-        tally(out->unknown, &s->figures[r->figures - 1], out);
+        tally_figures(out->unknown, figures_at(t, s, r->figures), out);
     } else {
         s->n_spans--;
         if (!expired(t, r, now_ms)) {
@@ -221,7 +58,7 @@ static void leave(struct join_table *t, struct shard *s, struct record *r, uint6
             out->any = true;
         }
     }
-    free_figures(s, r);
+    free_figures(t, s, r);
     r->dead = true;
 }
 
@@ -231,7 +68,7 @@ static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct
     struct record *r = at(s, s->tail);
     if (!r->dead)
         leave(t, s, r, now_ms, out);
-    s->tail += r->size;
+    s->tail += size_of(r);
 }
 
 /* Room for a record of `size` bytes at the head; its position. The record must be written before
@@ -245,7 +82,7 @@ static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, ui
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
          * reach into the slack behind the ring. */
-        *at(s, s->head) = (struct record){.size = pad, .dead = true};
+        *at(s, s->head) = (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
         advance(s, pad);
     }
     uint64_t position = s->head;
@@ -348,7 +185,7 @@ static uint32_t record_size(size_t texts)
 /* Takes the figures of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
 static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
-                          uint64_t now_ms, struct join_tally *out)
+                          const struct join_span *span, uint64_t now_ms, struct join_tally *out)
 {
     uint32_t figures = old->figures;
     if (old->pending && expired(t, old, now_ms)) {
@@ -356,7 +193,9 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
         return 0;
     }
     if (old->pending) {
-        tally(out->late, &s->figures[figures - 1], out);
+        tally_figures(out->late, figures_at(t, s, figures), out);
+        if (out->on_adopted)
+            out->on_adopted(out->arg, span, figures_at(t, s, figures));
         out->adopted++;
         s->n_pending--;
     } else {
@@ -367,18 +206,25 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
     return figures;
 }
 
+static bool is_located(const struct join_table *t, const struct join_span *span)
+{
+    return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
+}
+
 static void write_record(struct record *r, const struct join_span *span, uint32_t size,
                          uint32_t figures, uint64_t now_ms)
 {
-    *r = (struct record){.size = size,
+    *r = (struct record){.size8 = (uint16_t)(size / 8),
                          .figures = figures,
                          .span_id = br_load64(span->span_id),
                          .parent_id = span->parent_id ? br_load64(span->parent_id) : 0,
                          .start_ns = span->start_ns,
                          .end_ns = span->end_ns,
+                         .thread = span->thread,
+                         .thread_name = span->thread_name,
                          .seen = tenths(now_ms),
-                         .name_len = (uint16_t)span->name_len,
-                         .service_len = (uint16_t)span->service_len,
+                         .name_len = (uint8_t)span->name_len,
+                         .service_len = (uint8_t)span->service_len,
                          .attributes_len = (uint16_t)span->attributes_len,
                          .kind = span->kind,
                          .status = span->status,
@@ -391,16 +237,41 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     (void)br_put_bytes(text, span->attributes, span->attributes_len);
 }
 
-static void enter(struct join_table *t, struct shard *s, uint64_t hash,
+struct hashes {
+    uint64_t span, family;
+};
+
+/* Links the record with those of its trace and service, and of its thread. */
+static void link_record(struct join_table *t, struct shard *s, struct record *r,
+                        const struct join_span *span, uint64_t family, uint64_t position)
+{
+    uint32_t shard = (uint32_t)(s - t->shards);
+    if (span->service_hash && span->trace_id)
+        join_family_enter(&t->families[family & t->families_mask], shard, r->before, position);
+    if (!is_located(t, span))
+        return;
+    struct whereabouts *a = whereabouts_of(r);
+    r->located = true;
+    *a = (struct whereabouts){.process = span->where.v[JOIN_PROCESS],
+                              .host = span->where.v[JOIN_HOST],
+                              .container = span->where.v[JOIN_CONTAINER],
+                              .service = span->where.v[JOIN_SERVICE]};
+    uint64_t hash = thread_hash(t, span->thread, a->process);
+    join_family_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+}
+
+static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
                   const struct join_span *span, uint64_t now_ms, struct join_tally *out)
 {
-    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len);
+    uint64_t hash = h->span;
+    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len) +
+                    (is_located(t, span) ? (uint32_t)sizeof(struct whereabouts) : 0);
     uint32_t figures = 0;
     uint64_t position = reserve(t, s, size, now_ms, out);
     struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
     struct record *old = record_at(s, &place);
     if (old) {
-        figures = take_over(t, s, old, now_ms, out);
+        figures = take_over(t, s, old, span, now_ms, out);
         set_slot(place.bucket, (unsigned)place.slot, hash, position);
     } else {
         unsigned slot = spare(s, place.bucket);
@@ -408,7 +279,9 @@ static void enter(struct join_table *t, struct shard *s, uint64_t hash,
             leave(t, s, at(s, position_in(place.bucket, slot)), now_ms, out);
         fill(place.bucket, slot, hash, position);
     }
-    write_record(at(s, position), span, size, figures, now_ms);
+    struct record *r = at(s, position);
+    write_record(r, span, size, figures, now_ms);
+    link_record(t, s, r, span, h->family, position);
     s->n_spans++;
 }
 
@@ -432,22 +305,26 @@ static void warm(const struct shard *s, uint64_t bytes)
 static void enter_some(struct join_table *t, const struct join_span *spans, unsigned n,
                        uint64_t now_ms, struct join_tally *out)
 {
-    uint64_t hashes[AHEAD];
+    struct hashes hashes[AHEAD];
     uint16_t order[AHEAD], first[SHARDS + 1] = {0};
     for (unsigned i = 0; i < n; i++) {
-        hashes[i] = mix(t, br_load64(spans[i].span_id));
-        const struct shard *s = shard_of(t, hashes[i]);
-        const struct bucket *b = bucket_of(s, hashes[i]);
+        struct hashes *h = &hashes[i];
+        h->span = mix(t, br_load64(spans[i].span_id));
+        const struct bucket *b = bucket_of(shard_of(t, h->span), h->span);
         __builtin_prefetch(b, 1);
         __builtin_prefetch((const uint8_t *)b + 64, 1);
-        first[(hashes[i] & (SHARDS - 1)) + 1]++;
+        if (spans[i].trace_id) {
+            h->family = family_hash(t, spans[i].trace_id, spans[i].service_hash);
+            __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
+        }
+        first[(h->span & (SHARDS - 1)) + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
         first[k] = (uint16_t)(first[k] + first[k - 1]);
     uint16_t next[SHARDS];
     memcpy(next, first, sizeof next);
     for (unsigned i = 0; i < n; i++)
-        order[next[hashes[i] & (SHARDS - 1)]++] = (uint16_t)i;
+        order[next[hashes[i].span & (SHARDS - 1)]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
         if (first[k] == first[k + 1])
             continue;
@@ -455,7 +332,7 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
         pthread_mutex_lock(&s->lock);
         warm(s, (first[k + 1] - first[k]) * WARM_BYTES);
         for (unsigned i = first[k]; i < first[k + 1]; i++)
-            enter(t, s, hashes[order[i]], &spans[order[i]], now_ms, out);
+            enter(t, s, &hashes[order[i]], &spans[order[i]], now_ms, out);
         pthread_mutex_unlock(&s->lock);
     }
 }
@@ -477,6 +354,8 @@ static void show(struct record *r, join_found_fn *found, void *arg)
                              .parent_id = r->parent_id ? (const uint8_t *)&r->parent_id : NULL,
                              .start_ns = r->start_ns,
                              .end_ns = r->end_ns,
+                             .thread = r->thread,
+                             .thread_name = r->thread_name,
                              .kind = r->kind,
                              .status = r->status,
                              .name = text,
@@ -497,7 +376,7 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = record_size(0);
     struct record *r = at(s, reserve(t, s, size, now_ms, out));
-    *r = (struct record){.size = size,
+    *r = (struct record){.size8 = (uint16_t)(size / 8),
                          .span_id = span_id,
                          .seen = tenths(now_ms),
                          .pending = true,
@@ -511,7 +390,7 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     }
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
-    add_sample(figures_of(s, r, true), sample, !sample->held);
+    add_to_figures(t, figures_of(t, s, r, true), sample, !sample->held);
     fill(b, slot, hash, s->head - size);
     s->n_pending++;
     return true;
@@ -523,10 +402,10 @@ static void remember(struct join_table *t, struct shard *s, uint64_t hash,
                      struct join_tally *out)
 {
     struct record *r = record_at(s, place);
-    struct join_figures *f = r ? figures_of(s, r, true) : NULL;
+    struct join_figures *f = r ? figures_of(t, s, r, true) : NULL;
     bool waits = !sample->held && (!r || r->pending);
     if (f) {
-        add_sample(f, sample, waits);
+        add_to_figures(t, f, sample, waits);
     } else if (!r && !place->ambiguous && make_pending(t, s, hash, sample, now_ms, out)) {
         return;
     } else if (waits) {
@@ -560,8 +439,25 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     return result;
 }
 
+bool join_table_add(struct join_table *t, const struct join_sample *sample, join_found_fn *found,
+                    void *arg)
+{
+    uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
+    struct shard *s = shard_of(t, hash);
+    pthread_mutex_lock(&s->lock);
+    struct place place = find(s, hash, span_id, sample->trace_id);
+    struct record *r = record_at(s, &place);
+    struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
+    if (f)
+        add_to_figures(t, f, sample, false);
+    if (f && found)
+        show(r, found, arg);
+    pthread_mutex_unlock(&s->lock);
+    return f != NULL;
+}
+
 bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_figures *ret)
+                        struct join_figures *ret, struct join_top *ret_top)
 {
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
@@ -569,8 +465,12 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     struct place place = find(s, hash, id, trace_id);
     const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
-    if (any)
-        *ret = s->figures[r->figures - 1];
+    if (any) {
+        struct join_figures *f = figures_at(t, s, r->figures);
+        *ret = *f;
+        if (ret_top)
+            memcpy(ret_top, top_of(f), f->n_top * sizeof *ret_top);
+    }
     pthread_mutex_unlock(&s->lock);
     return any;
 }
@@ -592,67 +492,6 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
     }
 }
 
-/* --- Names, services, values ----------------------------------------------------------------- */
-
-uint16_t join_table_type(struct join_table *t, const char *name, size_t len)
-{
-    len = strnlen(name, len);
-    pthread_mutex_lock(&t->names_lock);
-    unsigned i = 0;
-    while (i < t->n_types && (strlen(t->types[i]) != len || memcmp(t->types[i], name, len) != 0))
-        i++;
-    if (i == t->n_types && i < JOIN_TYPES - 1) {
-        t->types[i] = br_strndup(name, len);
-        if (t->types[i])
-            t->n_types++;
-        else
-            i = JOIN_TYPES - 1;
-    }
-    pthread_mutex_unlock(&t->names_lock);
-    return (uint16_t)i;
-}
-
-const char *join_table_type_name(struct join_table *t, uint16_t type)
-{
-    pthread_mutex_lock(&t->names_lock);
-    const char *name = type < t->n_types ? t->types[type] : "other";
-    pthread_mutex_unlock(&t->names_lock);
-    return name;
-}
-
-#define SERVICE_TIME_BITS 24u
-
-void join_table_profiled(struct join_table *t, uint64_t service, uint64_t now_ms)
-{
-    uint64_t hash = mix(t, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = (hash & ~time_mask) | (tenths(now_ms) / 10 & time_mask);
-    atomic_store_explicit(&t->services[hash >> 52], entry, memory_order_relaxed);
-}
-
-bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now_ms)
-{
-    uint64_t hash = mix(t, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = atomic_load_explicit(&t->services[hash >> 52], memory_order_relaxed);
-    uint64_t passed = (tenths(now_ms) / 10 - entry) & time_mask;
-    if (passed > time_mask / 2)
-        passed = 0; /* another worker's clock is a little ahead */
-    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= t->window_ms / 1000;
-}
-
-bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len, size_t max)
-{
-    static char there;
-    if (key >= KEYS_MAX)
-        return false;
-    pthread_mutex_lock(&t->names_lock);
-    if (!t->values[key])
-        t->values[key] = br_map_new(max);
-    bool ok = t->values[key] && (br_map_get(t->values[key], value, len) ||
-                                 br_map_put(t->values[key], value, len, &there, NULL) == 0);
-    pthread_mutex_unlock(&t->names_lock);
-    return ok;
-}
-
 void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *ret)
 {
     uint32_t oldest = 0;
@@ -665,7 +504,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
         ret->bytes += s->head - s->tail;
         uint64_t p = s->tail;
         while (p < s->head && at(s, p)->dead)
-            p += at(s, p)->size;
+            p += size_of(at(s, p));
         if (p < s->head && age(at(s, p)->seen, now_ms) > oldest)
             oldest = age(at(s, p)->seen, now_ms);
         pthread_mutex_unlock(&s->lock);
@@ -675,41 +514,61 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 
 /* --- Life ----------------------------------------------------------------------------------- */
 
-static void init_shard(struct shard *s, uint8_t *memory, size_t bytes)
+static void init_shard(const struct join_table *t, struct shard *s, uint8_t *memory, size_t bytes)
 {
     s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket);
     size_t slots = s->n_buckets * sizeof(struct bucket);
-    s->n_figures = (uint32_t)(bytes / 16 * FIGURES_SHARE / sizeof(struct join_figures));
-    size_t figures = (s->n_figures * sizeof(struct join_figures) + 63) & ~(size_t)63;
+    s->n_figures = (uint32_t)(bytes / 16 * (t->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
+                              t->figures_size);
+    size_t figures = (s->n_figures * t->figures_size + 63) & ~(size_t)63;
     pthread_mutex_init(&s->lock, NULL);
     s->buckets = (struct bucket *)(void *)memory;
-    s->figures = (struct join_figures *)(void *)(memory + slots);
+    s->figures = memory + slots;
     s->ring = memory + slots + figures;
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
     s->head = s->tail = s->head_at = RESERVED;
 }
 
-struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms)
+/* A power of two. */
+static size_t families_in(size_t max_bytes)
+{
+    size_t n = 1024;
+    while (n * 2 <= max_bytes / BYTES_PER_FAMILY)
+        n *= 2;
+    return n;
+}
+
+struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
+                                  bool threads)
 {
     /* From the system and not from the allocator: pages are made when they are first used, and
      * large ones spare a twentieth of the time. */
-    size_t each = max_bytes / SHARDS & ~(size_t)127;
+    size_t n_families = families_in(max_bytes), families = n_families * sizeof(uint64_t);
+    size_t heads = families * (threads ? 2 : 1);
+    size_t each = (max_bytes - heads) / SHARDS & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
-    void *memory = mmap(NULL, each * SHARDS + own, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t len = each * SHARDS + heads + own;
+    void *memory =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    (void)madvise(memory, each * SHARDS, MADV_HUGEPAGE);
-    struct join_table *t = (void *)((uint8_t *)memory + each * SHARDS);
+    (void)madvise(memory, each * SHARDS + heads, MADV_HUGEPAGE);
+    uint8_t *behind = (uint8_t *)memory + each * SHARDS;
+    struct join_table *t = (void *)(behind + heads);
     t->memory = memory;
-    t->memory_len = each * SHARDS + own;
+    t->memory_len = len;
+    t->n_top = n_top <= JOIN_TOP_MAX ? n_top : JOIN_TOP_MAX;
+    t->figures_size = sizeof(struct join_figures) + t->n_top * sizeof(struct join_top);
+    t->families = (void *)behind;
+    t->families_mask = n_families - 1;
+    t->threads = threads ? (void *)(behind + families) : NULL;
     for (unsigned i = 0; i < SHARDS; i++)
-        init_shard(&t->shards[i], (uint8_t *)memory + i * each, each);
+        init_shard(t, &t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
-    t->max_bytes = each * SHARDS;
+    t->max_bytes = each * SHARDS + heads;
     t->window_ms = window_ms;
-    pthread_mutex_init(&t->names_lock, NULL);
+    join_names_init(t);
     return t;
 }
 
@@ -719,10 +578,6 @@ void join_table_free(struct join_table *t)
         return;
     for (unsigned i = 0; i < SHARDS; i++)
         pthread_mutex_destroy(&t->shards[i].lock);
-    for (unsigned i = 0; i < t->n_types; i++)
-        br_free(t->types[i]);
-    for (unsigned i = 0; i < KEYS_MAX; i++)
-        br_map_free(t->values[i], NULL);
-    pthread_mutex_destroy(&t->names_lock);
+    join_names_release(t);
     (void)munmap(t->memory, t->memory_len);
 }

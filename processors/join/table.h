@@ -26,6 +26,12 @@ struct join_table;
 #define JOIN_VALUE_MAX 255        /* bytes of a name or of an attribute's value that are kept */
 #define JOIN_BYTES_MIN (1u << 20) /* the smallest table */
 #define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
+#define JOIN_TOP_MAX 48u                /* counters of functions of one span */
+#define JOIN_TOP_SHOWN_MAX 20u
+#define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
+#define JOIN_FUNCTION_OTHER UINT32_MAX
+#define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
+#define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
 
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
@@ -44,7 +50,34 @@ struct join_figures {
         bool used;
         uint32_t waiting; /* samples that came before their span and are not counted yet */
     } types[JOIN_SPAN_TYPES];
+    uint64_t allocated_bytes;
+    uint64_t passed_ns[JOIN_WALL_TIME]; /* CPU time of samples that name it and were another's */
     uint8_t profile_id[16];
+    uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
+    uint16_t top_type;   /* of the values that the functions' counters count */
+    uint8_t top_measure; /* and their enum join_measure */
+    uint8_t n_top;       /* counters in use */
+};
+
+/* What a function took itself, as the leaf of samples' stacks. */
+struct join_top {
+    uint64_t value; /* nanoseconds, or things */
+    uint32_t function;
+};
+
+/* What says where a span or a sample ran; identity.h. */
+enum join_where {
+    JOIN_THREAD_ID,
+    JOIN_THREAD_NAME,
+    JOIN_PROCESS,
+    JOIN_HOST,
+    JOIN_CONTAINER,
+    JOIN_SERVICE,
+    JOIN_WHERES,
+};
+
+struct join_identity {
+    uint32_t v[JOIN_WHERES];
 };
 
 /* A span as it is entered, and as it is found (then pointing into the table, under its lock). Name
@@ -54,9 +87,12 @@ struct join_span {
     const uint8_t *span_id;   /* 8 bytes */
     const uint8_t *parent_id; /* or NULL */
     uint64_t start_ns, end_ns;
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
+    struct join_identity where;   /* when entered, in a table with threads */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
+    uint64_t service_hash;     /* when entered: of the service's name; 0: no local family */
     const uint8_t *attributes; /* for each configured one its length + 1 (0: not there), bytes */
     size_t attributes_len;
 };
@@ -69,7 +105,12 @@ struct join_sample {
     uint64_t time_ns;
     uint32_t count;
     uint16_t type;
-    bool held; /* its item waits for the span, and so the caller counts what becomes of it */
+    uint64_t value;           /* in nanoseconds where it is a time */
+    uint64_t allocated_bytes; /* 0: it is of something else */
+    uint32_t function;        /* of its stack's leaf; 0: not known */
+    const uint8_t *under;     /* the span that it names, where that is another one; or NULL */
+    bool passed; /* it names this span and is another's: `time_ns` and `type` count for passed_ns */
+    bool held;   /* its item waits for the span, and so the caller counts what becomes of it */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
 
@@ -79,6 +120,11 @@ enum join_result {
     JOIN_TOO_LATE, /* the span is older than the window */
 };
 
+/* Called under the lock for a span that takes over what samples before it added up to: it must be
+ * quick and must not call back. */
+typedef void join_adopted_fn(void *arg, const struct join_span *span,
+                             const struct join_figures *figures);
+
 /* What spans entered, and records that left, did to samples that had waited for them: per profile
  * type. Zeroed by the caller, who counts it. */
 struct join_tally {
@@ -87,12 +133,16 @@ struct join_tally {
     uint64_t evicted;             /* spans that left because of the limit, inside the window */
     uint64_t adopted;             /* spans that took over what samples before them added up to */
     bool any;
+    join_adopted_fn *on_adopted; /* NULL: nobody wants to know */
+    void *arg;
 };
 
-/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`. NULL when
- * there is no memory. `now_ms` below is monotonic; what different threads hand in may differ by a
- * little. */
-struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms);
+/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`, with `n_top`
+ * counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`: spans are
+ * found by where they ran, too. NULL when there is
+ * no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
+struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
+                                  bool threads);
 void join_table_free(struct join_table *t);
 
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below. */
@@ -109,9 +159,59 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
                                    uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
 
-/* Copies what samples added to a span so far; false when there is nothing. */
+/* Adds a sample's figures to a span that has come and, unless NULL, calls `found` as above. False
+ * when it has left, or without memory. */
+bool join_table_add(struct join_table *t, const struct join_sample *s, join_found_fn *found,
+                    void *arg);
+
+/* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
+ * most JOIN_TOP_MAX; false when there is nothing. */
 bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_figures *ret);
+                        struct join_figures *ret, struct join_top *ret_top);
+
+/* What a span's count and duration are of: CPU time, else the next measure that there is. */
+enum join_measure join_figures_measure(const struct join_figures *f);
+
+/* The CPU time of the samples that name the span, whosever they were. */
+uint64_t join_figures_cpu_ns(const struct join_figures *f);
+
+/* Adds up what two spans have; the counters, of at most `max` functions, apart. */
+void join_figures_add(struct join_figures *into, const struct join_figures *from);
+void join_figures_add_top(struct join_figures *into, struct join_top *into_top, unsigned max,
+                          const struct join_figures *from, const struct join_top *from_top);
+
+/* Adds to a function's counter among `*n` of at most `max` (at least 1): exact while there are no
+ * more functions than counters; then the smallest makes room, and what it had stays in. */
+void join_top_add(struct join_top *top, unsigned max, uint8_t *n, uint32_t function,
+                  uint64_t value);
+
+/* One span of a family: the spans of one trace and one service. */
+struct join_relative {
+    uint64_t span_id, parent_id; /* bytes as on the wire; parent 0: none */
+    uint64_t start_ns, end_ns;
+    uint32_t thread, thread_name;
+    uint8_t kind;
+    bool figures; /* it has some */
+};
+
+/* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
+ * how many. `service_hash` is what they were entered with. */
+unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
+                           size_t service_len, uint64_t service_hash, struct join_relative *out);
+
+/* A span that ran on a thread of a process. */
+struct join_neighbour {
+    uint8_t trace_id[16];
+    uint64_t span_id, parent_id; /* as in join_relative */
+    uint64_t start_ns, end_ns;
+    uint32_t host, container, service; /* hashes; 0: not known */
+};
+
+/* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
+ * JOIN_NEIGHBOURS_MAX at most; says how many. `*ret_more`: there may be older ones. Needs a table
+ * with threads. */
+unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
+                               struct join_neighbour *out, bool *ret_more);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. */
@@ -131,6 +231,17 @@ bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now
  * distinct ones. */
 bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len,
                       size_t max);
+
+/* The number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all workers;
+ * JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
+uint32_t join_table_function(struct join_table *t, const uint8_t *name, size_t len);
+const char *join_table_function_name(struct join_table *t, uint32_t number, size_t *ret_len);
+
+/* True when the series (any bytes) is one of the first `max`. */
+bool join_table_series(struct join_table *t, const void *key, size_t len, size_t max);
+
+/* A hash with the table's secret, never 0. */
+uint32_t join_table_hash(const struct join_table *t, const void *data, size_t len);
 
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;

@@ -116,6 +116,14 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
     }
 }
 
+/* True for a KeyValue whose key begins with "thread."; buffers have room for the load. */
+static inline bool of_thread(const uint8_t *p, size_t n)
+{
+    static const uint8_t prefix[8] = "thread.";
+    return n >= 11 && ((br_load64(p + 2) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0 &&
+           p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 0x80;
+}
+
 static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                       struct br_span *span)
 {
@@ -123,15 +131,19 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                                     LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, I32};
     while (p < end) {
         size_t n;
+        const uint8_t *at;
         struct br_field f;
         /* The usual fields by their whole tag byte; every other shape goes the long way below. */
         switch (*p) {
         case 0x4a: /* attributes are most of a span */
+            at = p;
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(w);
             if (!br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN))
                 return false;
+            if (__builtin_expect(of_thread(p, n), 0) && !span->thread)
+                span->thread = at;
             p += n;
             continue;
         case 0x0a:
@@ -215,7 +227,7 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
     static const uint8_t wires[] = {0, LEN, LEN, LEN};
     if (DEPTH_SPAN > w->max_depth)
         return br_walk_too_deep(w);
-    struct br_span scratch, *span = &scratch;
+    struct br_span scratch = {0}, *span = &scratch;
     struct br_field f;
     while (p < end) {
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);

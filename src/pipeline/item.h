@@ -67,6 +67,8 @@ struct br_span {
     const uint8_t *span_id;   /* 8 bytes, or NULL */
     const uint8_t *parent_id; /* 8 bytes, or NULL */
     const uint8_t *name;
+    const uint8_t *thread; /* the field of the first attribute whose key begins with "thread.", or
+                              NULL */
     uint64_t start_ns, end_ns;
     uint32_t body_len, name_len;
     uint32_t part; /* index of its part in the item */

@@ -231,6 +231,20 @@ const char *join_rig_last(const struct join_rig *r)
     return r->n_out ? r->out[r->n_out - 1].text : "";
 }
 
+long long join_rig_span_int(const struct join_rig *r, const char *span, const char *key)
+{
+    char begin[64], want[96];
+    (void)snprintf(begin, sizeof begin, "%s ", span);
+    (void)snprintf(want, sizeof want, " %s=", key);
+    const char *line = join_rig_last(r);
+    while (line && strncmp(line, begin, strlen(begin)) != 0) {
+        line = strchr(line, '\n');
+        line = line && line[1] ? line + 1 : NULL;
+    }
+    const char *end = line ? strchr(line, '\n') : NULL, *at = line ? strstr(line, want) : NULL;
+    return at && at < end ? strtoll(at + strlen(want), NULL, 10) : -1;
+}
+
 double join_rig_count(struct join_rig *r, const char *name, const char *type)
 {
     char metric[128], labels[256];
@@ -278,8 +292,11 @@ static void add_any(struct text *t, const Opentelemetry__Proto__Common__V1__AnyV
         add(t, "%s", v->string_value);
     else if (v->value_case == OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_INT_VALUE)
         add(t, "%lld", (long long)v->int_value);
-    else
+    else if (v->value_case != OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_ARRAY_VALUE)
         add(t, "?");
+    else
+        for (size_t i = 0; i < v->array_value->n_values; i++)
+            add(t, "%s%s", i ? "," : "", v->array_value->values[i]->string_value);
 }
 
 static char *text_of_traces(const void *data, size_t len)
@@ -412,7 +429,13 @@ void put_span(struct wire *w, const struct span_in *s)
     size_t at = wire_open(w, 2);
     wire_len(w, 1, s->ids.trace, 16);
     wire_len(w, 2, s->ids.span, 8);
+    if (s->parent)
+        wire_len(w, 4, join_ids(0, s->parent).span, 8);
     wire_str(w, 5, s->name);
+    if (s->start_ns)
+        wire_i64(w, 7, s->start_ns);
+    if (s->end_ns)
+        wire_i64(w, 8, s->end_ns);
     if (s->kind)
         wire_varint(w, 6, s->kind);
     for (unsigned i = 0; i + 1 < 8 && s->attributes[i]; i += 2)
@@ -484,14 +507,48 @@ uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span)
     return d->n_links;
 }
 
+/* Each stack has two functions and two locations of its own. */
+uint32_t dict_stack(struct dict *d, const char *leaf)
+{
+    const char *const names[] = {leaf, "main"};
+    uint32_t stack = ++d->n_stacks, first = 2 * stack - 1;
+    if (stack == 1) {
+        wire_len(&d->functions, 3, NULL, 0);
+        wire_len(&d->locations, 2, NULL, 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t name = dict_string(d, names[i]);
+        size_t at = wire_open(&d->functions, 3);
+        wire_varint(&d->functions, 1, name);
+        wire_close(&d->functions, at);
+        at = wire_open(&d->locations, 2);
+        size_t line = wire_open(&d->locations, 3);
+        wire_varint(&d->locations, 1, first + i);
+        wire_close(&d->locations, line);
+        wire_close(&d->locations, at);
+    }
+    size_t at = wire_open(&d->stacks, 7), list = wire_open(&d->stacks, 1);
+    wire_number(&d->stacks, first);
+    wire_number(&d->stacks, first + 1);
+    wire_close(&d->stacks, list);
+    wire_close(&d->stacks, at);
+    return stack;
+}
+
 void dict_put(struct wire *w, struct dict *d)
 {
     size_t at = wire_open(w, 2);
     wire_raw(w, d->links.data, d->links.len);
     wire_raw(w, d->strings.data, d->strings.len);
     wire_raw(w, d->attributes.data, d->attributes.len);
+    wire_raw(w, d->functions.data, d->functions.len);
+    wire_raw(w, d->locations.data, d->locations.len);
     wire_len(w, 7, NULL, 0);
+    wire_raw(w, d->stacks.data, d->stacks.len);
     wire_close(w, at);
+    wire_free(&d->functions);
+    wire_free(&d->locations);
+    wire_free(&d->stacks);
     wire_free(&d->links);
     wire_free(&d->strings);
     wire_free(&d->attributes);
@@ -523,6 +580,8 @@ size_t open_profile(struct wire *w, struct dict *d, const struct profile_in *p)
 void put_sample(struct wire *w, const struct sample_in *s)
 {
     size_t at = wire_open(w, 2);
+    if (s->stack)
+        wire_varint(w, 1, s->stack);
     if (s->link)
         wire_varint(w, 3, s->link);
     if (s->attributes[0]) {
@@ -533,13 +592,13 @@ void put_sample(struct wire *w, const struct sample_in *s)
     }
     if (!s->no_value) {
         size_t list = wire_open(w, 4);
-        wire_number(w, s->value);
+        wire_number(w, s->values ? s->values[0] : s->value);
         for (unsigned i = 1; i < s->n_times; i++)
-            wire_number(w, 0);
+            wire_number(w, s->values ? s->values[i] : 0);
         wire_close(w, list);
     }
     for (unsigned i = 0; i < s->n_times; i++)
-        wire_i64(w, 5, 1000 + i);
+        wire_i64(w, 5, s->times ? s->times[i] : 1000 + i);
     wire_close(w, at);
 }
 

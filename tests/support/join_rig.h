@@ -72,6 +72,9 @@ const char *join_rig_last(const struct join_rig *r);
 /* A counter of the join; with `type`, of that profile type. 0 when there is none. */
 double join_rig_count(struct join_rig *r, const char *name, const char *type);
 
+/* What the last output says of a span's attribute; -1: it does not. */
+long long join_rig_span_int(const struct join_rig *r, const char *span, const char *key);
+
 /* What a request says, a line an item:
  *   NAME SPAN_ID: key=value ...
  *   VALUE TRACE_ID/SPAN_ID: key=value ...
@@ -103,6 +106,8 @@ struct span_in {
     const char *name;
     unsigned kind, status;
     const char *attributes[8]; /* key, value, ... */
+    uint64_t parent;           /* 0: none */
+    uint64_t start_ns, end_ns; /* 0: left out */
 };
 void put_span(struct wire *w, const struct span_in *s);
 
@@ -112,14 +117,17 @@ void put_one_span(struct wire *w, const char *service, uint64_t trace, uint64_t 
 
 /* A dictionary under construction. */
 struct dict {
-    struct wire strings, attributes, links;
-    uint32_t n_strings, n_attributes, n_links;
+    struct wire strings, attributes, links, functions, locations, stacks;
+    uint32_t n_strings, n_attributes, n_links, n_stacks;
 };
 uint32_t dict_string(struct dict *d, const char *text);
 uint32_t dict_attribute(struct dict *d, const char *key, const char *value);
 uint32_t dict_attribute_int(struct dict *d, const char *key, int64_t value);
 uint32_t dict_attribute_any(struct dict *d, const char *key, const struct wire *any);
 uint32_t dict_link(struct dict *d, const uint8_t *trace, const uint8_t *span);
+
+/* A stack of two frames: that function, called by `main`. */
+uint32_t dict_stack(struct dict *d, const char *leaf);
 
 /* Appends it to the request, and frees it. */
 void dict_put(struct wire *w, struct dict *d);
@@ -131,13 +139,16 @@ struct profile_in {
 };
 size_t open_profile(struct wire *w, struct dict *d, const struct profile_in *p);
 
-/* With timestamps, values other than the first are 0. */
+/* With timestamps and without `values`, values other than the first are 0. */
 struct sample_in {
     uint32_t link;
+    uint32_t stack;
     uint32_t attributes[6]; /* ended by 0 */
     uint64_t value;
     bool no_value;
     unsigned n_times;
+    const uint64_t *times;  /* n_times; NULL: 1000, 1001 ... */
+    const uint64_t *values; /* n_times; NULL: `value` */
 };
 void put_sample(struct wire *w, const struct sample_in *s);
 

@@ -492,7 +492,8 @@ static void what_is_there_is_not_added_again(void **state)
         fake_host_advance((i ? b : a)->h, 1000);
     }
     assert_string_equal(a->out[1].text, "GET " S42 ": http.route=/ profile.id=" T7
-                                        " profile.type=samples:count profile.sample_count=5"
+                                        " profile.type=samples:count profile.sample_count=5 "
+                                        "profile.inclusive_sample_count=5"
                                         " pyroscope.profile.id=" S42 "\n");
     assert_string_equal(b->out[1].text, a->out[1].text);
     send_sample(a, "shop", 7, 42, 5);
@@ -591,7 +592,8 @@ static void a_span_after_its_samples_is_told_at_once(void **state)
     send_sample(r, "shop", 7, 42, 6);
     send_span(r, "shop", 7, 42, "GET");
     assert_string_equal(join_rig_last(r), "GET " S42 ": profile.id=" T7
-                                          " profile.type=samples:count profile.sample_count=11"
+                                          " profile.type=samples:count profile.sample_count=11 "
+                                          "profile.inclusive_sample_count=11"
                                           " pyroscope.profile.id=" S42 "\n");
     check_counts(r, CPU, 0, 2, 0, 0, 0);
     join_rig_free(r);
@@ -678,7 +680,8 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
     fake_host_advance(r->h, 1);
     assert_int_equal(r->n_out, 6);
     assert_string_equal(r->out[4].text, "GET " S42 ": profile.id=" T7
-                                        " profile.type=samples:count profile.sample_count=9"
+                                        " profile.type=samples:count profile.sample_count=9 "
+                                        "profile.inclusive_sample_count=9"
                                         " pyroscope.profile.id=" S42 "\n");
     assert_string_equal(r->out[5].text, "PUT 000000000000002b:\n");
     assert_int_equal((int)join_rig_count(r, "spans_marked", NULL), 1);
@@ -799,68 +802,83 @@ static void figures_follow_type_unit_and_period(void **state)
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
-         "cpu:nanoseconds profile.sample_count=5 profile.duration_us=54000"},
+         "cpu:nanoseconds profile.sample_count=5 profile.duration_us=54000 "
+         "profile.inclusive_sample_count=5 profile.inclusive_duration_us=54000"},
         /* without a period each sample is one */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = 30000000}, {.value = 24000000}},
          2,
-         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=54000"},
+         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=54000 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=54000"},
         /* timestamps count, and tell the time by the period */
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.no_value = true, .n_times = 4}},
          1,
-         "cpu:nanoseconds profile.sample_count=4 profile.duration_us=40000"},
+         "cpu:nanoseconds profile.sample_count=4 profile.duration_us=40000 "
+         "profile.inclusive_sample_count=4 profile.inclusive_duration_us=40000"},
         {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
          {{.value = 70000000, .n_times = 3}},
          1,
-         "cpu:nanoseconds profile.sample_count=3 profile.duration_us=70000"},
+         "cpu:nanoseconds profile.sample_count=3 profile.duration_us=70000 "
+         "profile.inclusive_sample_count=3 profile.inclusive_duration_us=70000"},
         {{"cpu", "microseconds", NULL, NULL, 0, NULL},
          {{.value = 1500}},
          1,
-         "cpu:microseconds profile.sample_count=1 profile.duration_us=1500"},
+         "cpu:microseconds profile.sample_count=1 profile.duration_us=1500 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1500"},
         /* values are periods: 3 + 1 + 2 at 1/19 s */
         {{"samples", "count", "cpu", "nanoseconds", 52631578, NULL},
          {{.value = 3}, {.value = 1}, {.no_value = true, .n_times = 2}},
          3,
-         "samples:count profile.sample_count=6 profile.duration_us=315789"},
+         "samples:count profile.sample_count=6 profile.duration_us=315789 "
+         "profile.inclusive_sample_count=6 profile.inclusive_duration_us=315789"},
         {{"samples", "count", "cpu", "milliseconds", 10, NULL},
          {{.value = 3}},
          1,
-         "samples:count profile.sample_count=3 profile.duration_us=30000"},
+         "samples:count profile.sample_count=3 profile.duration_us=30000 "
+         "profile.inclusive_sample_count=3 profile.inclusive_duration_us=30000"},
         /* a count without a period, or with one that is no CPU's, has no time */
         {{"samples", "count", NULL, NULL, 0, NULL},
          {{.value = 3}, {.value = 4}},
          2,
-         "samples:count profile.sample_count=7"},
+         "samples:count profile.sample_count=7 "
+         "profile.inclusive_sample_count=7"},
         {{"samples", "count", "space", "bytes", 524288, NULL},
          {{.value = 3}},
          1,
-         "samples:count profile.sample_count=3"},
+         "samples:count profile.sample_count=3 "
+         "profile.inclusive_sample_count=3"},
         {{"alloc_space", "bytes", "space", "bytes", 524288, NULL},
          {{.value = 1000000}, {.value = 1}},
          2,
-         "alloc_space:bytes profile.sample_count=2"},
+         "alloc_space:bytes profile.sample_count=2 "
+         "profile.inclusive_sample_count=2"},
         {{"wall", "nanoseconds", "wall", "nanoseconds", 20000000, NULL},
          {{.value = 40000000}},
          1,
-         "wall:nanoseconds profile.sample_count=2 profile.duration_us=40000"},
+         "wall:nanoseconds profile.sample_count=2 profile.duration_us=40000 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=40000"},
         {{"off_cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = 1234567}},
          1,
-         "off_cpu:nanoseconds profile.sample_count=1 profile.duration_us=1234"},
+         "off_cpu:nanoseconds profile.sample_count=1 profile.duration_us=1234 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1234"},
         /* values below zero (deltas of some profilers) and numbers beyond all sense do no harm */
         {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
          {{.value = (uint64_t)-5}, {.value = 2000}},
          2,
-         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=2"},
+         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=2 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=2"},
         {{"cpu", "seconds", "cpu", "seconds", INT64_MAX, NULL},
          {{.value = INT64_MAX}},
          1,
-         "cpu:seconds profile.sample_count=1 profile.duration_us=18446744073709551"},
+         "cpu:seconds profile.sample_count=1 profile.duration_us=18446744073709551 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=18446744073709551"},
         {{"samples", "count", "cpu", "nanoseconds", 10000000, id},
          {{.value = 1}},
          1,
-         "samples:count profile.sample_count=1 profile.duration_us=10000"},
+         "samples:count profile.sample_count=1 profile.duration_us=10000 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=10000"},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         const struct figure_case *c = &cases[i];
@@ -924,7 +942,8 @@ static void types_of_one_span_do_not_add_up(void **state)
     assert_string_equal(join_rig_last(r),
                         "GET " S42 ": profile.id=" T7
                         " profile.type=samples:count,cpu:nanoseconds,wall:nanoseconds"
-                        " profile.sample_count=6 profile.duration_us=60000"
+                        " profile.sample_count=6 profile.duration_us=60000 "
+                        "profile.inclusive_sample_count=6 profile.inclusive_duration_us=60000"
                         " pyroscope.profile.id=" S42 "\n");
     join_rig_free(r);
 }
@@ -1160,7 +1179,8 @@ static void marks_go_onto_the_right_spans(void **state)
                         "shop 0000000000000001: pyroscope.profile.id=0000000000000001\n"
                         "b 0000000000000002: pyroscope.profile.id=0000000000000002\n"
                         "b 0000000000000003: profile.id=" T7 " profile.type=samples:count"
-                        " profile.sample_count=5 pyroscope.profile.id=0000000000000003\n"
+                        " profile.sample_count=5 "
+                        "profile.inclusive_sample_count=5 pyroscope.profile.id=0000000000000003\n"
                         "shop 0000000000000004: pyroscope.profile.id=0000000000000004\n"
                         "shop 0000000000000005: pyroscope.profile.id=0000000000000005\n"
                         "shop 0000000000000006: pyroscope.profile.id=0000000000000006\n");
@@ -1245,7 +1265,8 @@ static void without_memory_items_still_end(void **state)
 {
     (void)state;
     static char hold[] = "{hold: 1s, profile_hold: 1s, sample_attributes: [k, host.name]}",
-                pass[] = "{mark: likely, sample_attributes: [k, host.name]}";
+                pass[] = "{mark: likely, sample_attributes: [k, host.name], top_functions: 3, "
+                         "span_metrics: {enabled: true}}";
     fault_each("held", join_with_faults, hold);
     fault_each("passed at once", join_with_faults, pass);
 }

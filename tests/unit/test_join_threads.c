@@ -21,6 +21,7 @@
 #define STEPS 30000
 #define IDS 8000
 #define WINDOW_MS 2000
+#define SERVICE 77
 
 struct shared {
     struct join_table *table;
@@ -72,7 +73,11 @@ static void enter_some(struct thread *t, uint64_t now)
                                       .name = (const uint8_t *)names[i],
                                       .name_len = strlen(names[i]),
                                       .service = (const uint8_t *)"shop",
-                                      .service_len = 4};
+                                      .service_len = 4,
+                                      .service_hash = SERVICE,
+                                      .thread = 1 + (uint32_t)(id % 3),
+                                      .where.v[JOIN_PROCESS] = 42,
+                                      .where.v[JOIN_HOST] = (uint32_t)id};
     }
     join_table_enter(t->shared->table, spans, n, now, &t->tally);
     t->n_spans += n;
@@ -89,6 +94,8 @@ static void sample_some(struct thread *t, uint64_t now)
                                 .measure = (enum join_measure)(id % JOIN_MEASURES),
                                 .time_ns = 1,
                                 .count = 1,
+                                .value = 1,
+                                .function = (uint32_t)(id % 50),
                                 .type = (uint16_t)(fake_random(&t->seed) % JOIN_TYPES)};
         t->last_span = id;
         enum join_result r =
@@ -99,17 +106,56 @@ static void sample_some(struct thread *t, uint64_t now)
     }
 }
 
+/* What is found through another span, or through a thread, is whole, too. */
+static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, const uint8_t *span)
+{
+    struct join_table *table = t->shared->table;
+    static _Thread_local union {
+        struct join_relative family[JOIN_FAMILY_MAX];
+        struct join_neighbour near[JOIN_NEIGHBOURS_MAX];
+    } u;
+    unsigned n;
+    bool more;
+    if (random % 3 == 0) {
+        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family);
+        for (unsigned i = 0; i < n; i++)
+            t->n_broken += u.family[i].span_id != u.family[i].start_ns ||
+                           u.family[i].thread != 1 + u.family[i].span_id % 3;
+    } else if (random % 3 == 1) {
+        n = join_table_neighbours(table, 1 + (uint32_t)(random / 3 % 3), 42, u.near, &more);
+        for (unsigned i = 0; i < n; i++)
+            t->n_broken += u.near[i].span_id != u.near[i].start_ns ||
+                           u.near[i].host != u.near[i].span_id ||
+                           u.near[i].span_id % 3 != random / 3 % 3;
+    } else {
+        const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
+        (void)join_table_add(table, &s, NULL, NULL);
+    }
+}
+
+static void ask_names(struct thread *t, uint64_t random, const char *text, size_t len)
+{
+    struct join_table *table = t->shared->table;
+    size_t n;
+    uint32_t number = join_table_function(table, (const uint8_t *)text, len);
+    const char *name = join_table_function_name(table, number, &n);
+    t->n_broken += n != len || memcmp(name, text, n) != 0;
+    (void)join_table_series(table, text, len, 20);
+    (void)join_table_value(table, random % 16, text, len, 50);
+}
+
 static void ask(struct thread *t, uint64_t now)
 {
     struct join_table *table = t->shared->table;
     struct join_figures f;
+    struct join_top top[JOIN_TOP_MAX];
     struct join_stats stats;
     uint8_t trace[16] = {1}, span[8];
     uint64_t random = fake_random(&t->seed), id = 1 + random % IDS;
     char text[32];
     int len = snprintf(text, sizeof text, "type-%llu", (unsigned long long)(random % 100));
     memcpy(span, &id, 8);
-    switch (random >> 32 & 7) {
+    switch (random >> 32 & 15) {
     case 0:
         join_table_expire(table, now, &t->tally);
         break;
@@ -130,11 +176,19 @@ static void ask(struct thread *t, uint64_t now)
         break;
     }
     case 5:
-        (void)join_table_value(table, random % 16, text, (size_t)len, 50);
+        ask_names(t, random, text, (size_t)len);
+        break;
+    case 6:
+    case 7:
+    case 8:
+        ask_around(t, random, trace, span);
         break;
     default:
-        if (join_table_figures(table, trace, span, &f))
-            t->n_broken += !f.types[0].used;
+        if (join_table_figures(table, trace, span, &f, top)) {
+            t->n_broken += !f.types[0].used || f.n_top > 8;
+            for (unsigned i = 0; i < f.n_top; i++)
+                t->n_broken += top[i].function != id % 50 || top[i].value == 0;
+        }
     }
 }
 
@@ -171,7 +225,7 @@ static uint64_t sum(const uint64_t *by_type)
 static void threads_lose_nothing(void **state)
 {
     (void)state;
-    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS)};
+    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 8, true)};
     struct thread threads[THREADS];
     assert_non_null(shared.table);
     atomic_init(&shared.clock_ms, 1000000);

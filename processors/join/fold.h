@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples whose links do not survive: they lose the link and the labels that named the span, and
+ * those of a profile that then say the same of a stack become one, with the sum of their values.
+ * Where samples have timestamps, the one has all of them. Totals per stack stay what they were, and
+ * so does the shape of samples.
+ */
+#pragma once
+
+#include "otlp/dictionary.h"
+#include "processors/join/labels.h"
+
+enum join_fold {
+    JOIN_FOLD_KEPT,     /* as it is */
+    JOIN_FOLD_FOLDED,   /* loses its link */
+    JOIN_FOLD_UNLINKED, /* has none; others may become part of it */
+};
+
+/* Folds the item's samples, one enum join_fold each. `labels` are of its first `n_labels`
+ * attributes.
+ * `*ret_gone`: how many samples became part of another. Returns 0, or an error of br_item_rewrite,
+ * and the item is as it was. */
+int join_fold_samples(struct br_item *item, const uint8_t *folds, const struct join_label *labels,
+                      uint32_t n_labels, struct br_arena *arena, uint32_t *ret_gone);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples that name no span: what was open on their thread, of their process, when they were taken.
+ * A span is theirs when it was open at all their timestamps and exactly one was deepest: no other
+ * span that was open there lies below it, and every other one lies above it. What two spans fit is
+ * neither's.
+ *
+ * Thread and process must be said by both and be equal; of host, container and service nothing may
+ * contradict, and one at least must be said by both, because process ids come again on every host.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "processors/join/reading.h"
+
+struct join_infer {
+    struct join_table *table;
+    struct br_arena *arena;
+    struct br_map *threads; /* of this item: thread and process -> their spans */
+    uint64_t *times;
+    uint64_t cap;
+};
+
+void join_infer_init(struct join_infer *i, struct join_table *table, struct br_arena *arena);
+void join_infer_release(struct join_infer *i);
+
+/* Whether the sample says enough; `where` is what it and its resource say. */
+bool join_infer_may(const struct join_reading *s, const struct join_identity *where);
+
+/* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
+ * one may be. Lives as long as the arena. */
+const struct join_neighbour *join_infer_span(struct join_infer *i, const struct join_reading *s,
+                                             const struct join_identity *where);

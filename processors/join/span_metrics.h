@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What samples add up to by service and span name, as counters at the telemetry endpoint. All
+ * workers together have at most so many pairs of them; what further pairs spend is `_other`'s. Each
+ * worker counts for itself.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "pipeline/component.h"
+#include "processors/join/table.h"
+
+#define JOIN_SERIES_MAX 2500 /* three counters each, within BR_METRICS_MAX */
+
+struct join_span_metrics_config {
+    bool enabled;
+    int64_t max_series;
+};
+
+extern const struct br_option join_span_metrics_options[];
+
+struct join_span_counters {
+    double *cpu_seconds, *allocated_bytes, *samples;
+};
+
+struct join_span_metrics {
+    struct br_node *node; /* NULL: not enabled */
+    struct join_table *table;
+    size_t max_series;
+    struct br_map *known; /* service, 0, name -> join_span_counters */
+    struct join_span_counters other;
+};
+
+/* Returns 0 or BR_ENOMEM. */
+int join_span_metrics_init(struct join_span_metrics *m, const struct join_span_metrics_config *c,
+                           struct br_node *node, struct join_table *table);
+void join_span_metrics_release(struct join_span_metrics *m);
+
+/* Adds what a sample brought the span, or, when it has just come, what had waited for it. */
+struct join_spent {
+    uint64_t cpu_ns, allocated_bytes, samples;
+};
+void join_span_metrics_add(struct join_span_metrics *m, const struct join_span *span,
+                           const struct join_spent *spent);
+
+/* What figures say was spent: CPU time, or else periods of it; samples as profile.sample_count. */
+struct join_spent join_spent_of(const struct join_figures *f);

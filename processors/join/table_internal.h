@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the table share: table.c (spans and samples), figures.c (what samples add up
+ * to), family.c (spans of one trace and service) and names.c (types, services, values, functions).
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "processors/join/table.h"
+#include "wire/protobuf.h"
+
+#define SHARDS 16u
+#define WAYS 15u /* slots of a bucket */
+#define KEYS_MAX 32u
+#define SERVICES 4096u
+#define RESERVED 8u /* position 0 means an empty slot */
+
+/* Two cache lines side by side. Slots are filled one after the other, round and round, so that
+ * the next one is the oldest, whose record most likely has left. Tags lie together: four words tell
+ * which may match. */
+struct bucket {
+    uint16_t tags[WAYS];
+    uint16_t next;         /* slot to fill */
+    uint8_t positions[96]; /* six bytes each, in units of 8 bytes: never comes round */
+};
+_Static_assert(sizeof(struct bucket) == 128, "a bucket is two cache lines");
+
+/* In the ring, 8-byte aligned, followed by the texts. */
+struct record {
+    uint64_t span_id;
+    uint8_t trace_id[16];
+    uint64_t parent_id;
+    uint64_t start_ns, end_ns;
+    uint32_t thread, thread_name; /* as in join_span */
+    uint32_t figures;             /* index + 1; 0: none */
+    uint32_t seen;                /* tenths of a second of the monotonic clock */
+    uint8_t before[6];            /* where the span before it of its family may be: family.c */
+    uint16_t size8;               /* bytes with the texts, in units of 8 */
+    uint16_t attributes_len;
+    uint8_t name_len, service_len;
+    uint8_t kind, status;
+    bool pending : 1, has_trace : 1;
+    bool dead : 1;    /* a later record took its place */
+    bool located : 1; /* whereabouts are at its end */
+};
+_Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
+
+struct whereabouts {
+    uint32_t process, host, container, service;
+    uint8_t before[8]; /* the span before it of its thread */
+};
+
+struct shard {
+    pthread_mutex_t lock;
+    struct bucket *buckets;
+    uint64_t n_buckets;
+    uint8_t *ring;
+    uint64_t ring_size, head, tail;   /* positions only grow */
+    uint64_t head_at;                 /* head % ring_size */
+    uint8_t *figures;                 /* n_figures of the table's figures_size */
+    uint32_t n_figures, used_figures; /* those past used_figures were never taken */
+    uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
+    uint64_t n_spans, n_pending;
+} __attribute__((aligned(64)));
+
+struct join_table {
+    struct shard shards[SHARDS];
+    size_t max_bytes;
+    uint64_t window_ms;
+    uint64_t secret[2];
+    void *memory;
+    size_t memory_len;
+    unsigned n_top;             /* counters of functions behind each span's figures */
+    size_t figures_size;        /* of figures and counters */
+    _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
+    uint64_t families_mask;
+    _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
+    pthread_mutex_t names_lock; /* of everything below */
+    char *types[JOIN_TYPES];
+    unsigned n_types;
+    struct br_map *values[KEYS_MAX];
+    struct br_map *functions; /* name -> its number */
+    struct br_map *series;
+    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
+};
+
+static inline uint64_t mix(const struct join_table *t, uint64_t v)
+{
+    v = (v ^ t->secret[0]) * 0x9e3779b97f4a7c15u;
+    v ^= v >> 32;
+    v = (v ^ t->secret[1]) * 0xd6e8feb86659fd93u;
+    return v ^ v >> 29;
+}
+
+static inline uint32_t tenths(uint64_t now_ms)
+{
+    return (uint32_t)(now_ms / 100);
+}
+
+/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one
+ * of them entered may lie in another's future. */
+static inline uint32_t age(uint32_t seen, uint64_t now_ms)
+{
+    int32_t passed = (int32_t)(tenths(now_ms) - seen);
+    return passed > 0 ? (uint32_t)passed : 0;
+}
+
+static inline bool expired(const struct join_table *t, const struct record *r, uint64_t now_ms)
+{
+    return age(r->seen, now_ms) > t->window_ms / 100;
+}
+
+static inline struct shard *shard_of(struct join_table *t, uint64_t hash)
+{
+    return &t->shards[hash & (SHARDS - 1)];
+}
+
+/* Position in the ring, by its distance from the head: cheaper than a division. */
+static inline struct record *at(const struct shard *s, uint64_t position)
+{
+    uint64_t back = s->head - position;
+    uint64_t offset = s->head_at - back + (back > s->head_at ? s->ring_size : 0);
+    return (struct record *)(void *)(s->ring + offset);
+}
+
+static inline uint32_t size_of(const struct record *r)
+{
+    return r->size8 * 8u;
+}
+
+static inline struct whereabouts *whereabouts_of(const struct record *r)
+{
+    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)r + size_of(r) -
+                                          sizeof(struct whereabouts));
+}
+
+/* --- Figures: under the shard's lock -----------------------------------------------------------
+ */
+
+static inline bool any_figures(const struct shard *s)
+{
+    return s->free_figures || s->used_figures < s->n_figures;
+}
+
+static inline struct join_figures *figures_at(const struct join_table *t, const struct shard *s,
+                                              uint32_t index)
+{
+    return (struct join_figures *)(void *)(s->figures + (index - 1) * t->figures_size);
+}
+
+/* The counters behind them. */
+static inline struct join_top *top_of(struct join_figures *f)
+{
+    return (struct join_top *)(void *)(f + 1);
+}
+
+/* The record's figures, made where there are none and `make`; NULL without, or without room. */
+struct join_figures *figures_of(const struct join_table *t, struct shard *s, struct record *r,
+                                bool make);
+void free_figures(const struct join_table *t, struct shard *s, struct record *r);
+
+/* Counts the samples that waited for the record's span, once. */
+void tally_figures(uint64_t *by_type, struct join_figures *f, struct join_tally *out);
+
+/* `waits`: the sample is to be counted when its span comes, or does not. */
+void add_to_figures(const struct join_table *t, struct join_figures *f, const struct join_sample *s,
+                    bool waits);
+
+/* --- Names: names.c ------------------------------------------------------------------------------
+ */
+
+void join_names_init(struct join_table *t);
+void join_names_release(struct join_table *t);
+
+/* --- Families: family.c --------------------------------------------------------------------------
+ */
+
+static inline uint64_t family_hash(const struct join_table *t, const uint8_t *trace_id,
+                                   uint64_t service)
+{
+    return mix(t, br_load64(trace_id) ^ mix(t, br_load64(trace_id + 8) ^ service));
+}
+
+static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, uint32_t process)
+{
+    return mix(t, (uint64_t)thread << 32 | process);
+}
+
+/* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
+ * goes to `before` (six bytes). Under the shard's lock. */
+static inline void join_family_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
+                                     uint64_t position)
+{
+    uint64_t place = position / 8 << 4 | shard;
+    uint64_t old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    memcpy(before, &old, 6);
+}

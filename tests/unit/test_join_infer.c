@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples that name no span: who gets them by thread, process and time. What is expected follows
+ * from the times alone; in random worlds an oracle tries all spans.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/join_rig.h"
+
+#define CPU "cpu:nanoseconds"
+#define INFER "{infer: true}"
+#define T7 "00000000000000000000000000000007"
+
+/* Where something runs; NULL: not said. */
+struct place {
+    const char *pid, *host, *container, *service;
+};
+
+static const struct place here = {"42", "h1", NULL, "shop"};
+
+static struct open open_place(struct wire *w, const struct place *p)
+{
+    struct open o = {.resource = wire_open(w, 1)};
+    size_t resource = wire_open(w, 1);
+    if (p->pid)
+        wire_attribute(w, 1, "process.pid", p->pid);
+    if (p->host)
+        wire_attribute(w, 1, "host.id", p->host);
+    if (p->container)
+        wire_attribute(w, 1, "container.id", p->container);
+    if (p->service)
+        wire_attribute(w, 1, "service.name", p->service);
+    wire_close(w, resource);
+    o.scope = wire_open(w, 2);
+    return o;
+}
+
+static void put_spans(struct wire *w, const struct place *p, const struct span_in *spans,
+                      unsigned n)
+{
+    struct open o = open_place(w, p);
+    for (unsigned i = 0; i < n; i++)
+        put_span(w, &spans[i]);
+    close_resource(w, o);
+}
+
+static void send_spans(struct join_rig *r, const struct place *p, const struct span_in *spans,
+                       unsigned n)
+{
+    struct wire w = {0};
+    put_spans(&w, p, spans, n);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+}
+
+struct taken {
+    const char *thread;
+    unsigned n;
+    uint64_t times[4];
+};
+
+static void put_samples(struct wire *w, const struct place *p, const struct taken *samples,
+                        unsigned n)
+{
+    struct dict d = {0};
+    struct open o = open_place(w, p);
+    size_t at = open_profile(
+        w, &d, &(struct profile_in){"cpu", "nanoseconds", "cpu", "nanoseconds", 1000, NULL});
+    for (unsigned i = 0; i < n; i++) {
+        struct sample_in in = {
+            .no_value = true, .n_times = samples[i].n, .times = samples[i].times};
+        if (!samples[i].n)
+            in = (struct sample_in){.value = 1000};
+        if (samples[i].thread)
+            in.attributes[0] =
+                dict_attribute_int(&d, "thread.id", strtoll(samples[i].thread, NULL, 10));
+        put_sample(w, &in);
+    }
+    wire_close(w, at);
+    close_resource(w, o);
+    dict_put(w, &d);
+}
+
+static void send_samples(struct join_rig *r, const struct place *p, const struct taken *samples,
+                         unsigned n)
+{
+    struct wire w = {0};
+    put_samples(&w, p, samples, n);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+}
+
+#define ID(n)                                                                                      \
+    {                                                                                              \
+        .trace = {[15] = 7}, .span = { [7] = (n) }                                                 \
+    }
+#define ON(thread)                                                                                 \
+    {                                                                                              \
+        "thread.id", thread                                                                        \
+    }
+static const struct span_in root = {
+    .ids = ID(1), .name = "root", .start_ns = 1000, .end_ns = 2000, .attributes = ON("9")};
+static const struct span_in work = {.ids = ID(2),
+                                    .name = "work",
+                                    .parent = 1,
+                                    .start_ns = 1100,
+                                    .end_ns = 1500,
+                                    .attributes = ON("9")};
+static const struct span_in query = {.ids = ID(3),
+                                     .name = "query",
+                                     .parent = 2,
+                                     .start_ns = 1200,
+                                     .end_ns = 1300,
+                                     .attributes = ON("9")};
+
+static void the_deepest_open_span_is_taken(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
+        {"9", 2, {1150, 1250}}, /* work and query: neither */
+        {"9", 1, {2000}},       /* none is open any more */
+        {"8", 1, {1250}},       /* nobody's thread */
+        {NULL, 1, {1250}},      /* no thread */
+        {"9", 0, {0}},          /* no time */
+    };
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+    send_samples(r, &here, samples, BR_COUNT(samples));
+    assert_string_equal(
+        join_rig_last(r),
+        "1050 " T7 "/0000000000000001: thread.id=9 span.name=root profile.join=inferred\n"
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
+        "1150 " T7 "/0000000000000002: thread.id=9 span.name=work profile.join=inferred\n"
+        "1150 -: thread.id=9\n"
+        "2000 -: thread.id=9\n"
+        "1250 -: thread.id=8\n"
+        "1250 -:\n"
+        "1000 -: thread.id=9\n");
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 3);
+    assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 5);
+    assert_int_equal(join_rig_count(r, "samples_joined", CPU), 0);
+    join_rig_free(r);
+}
+
+/* Two spans that do not lie in one another, of one trace or of two, in either order. */
+static void what_two_fit_is_neithers(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1450}}};
+    struct span_in other = query;
+    other.ids = join_ids(8, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        struct span_in sibling = i / 2 ? other : query;
+        sibling.ids.span[7] = 4;
+        sibling.parent = i / 2 ? 0 : 2;
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        send_spans(r, &here,
+                   i % 2 ? (struct span_in[]){sibling, query, work, root}
+                         : (struct span_in[]){query, sibling, work, root},
+                   4);
+        send_samples(r, &here, samples, 2);
+        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 1); /* 1450: work alone */
+        assert_non_null(strstr(join_rig_last(r), "1250 -:"));
+        join_rig_free(r);
+    }
+}
+
+/* A span whose parent ran elsewhere is not known to lie in the other one that is open. */
+static void what_hangs_on_a_span_elsewhere_is_not_taken(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}};
+    struct span_in away = work;
+    away.attributes[1] = "10";
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    send_spans(r, &here, (struct span_in[]){query, away, root}, 3);
+    send_samples(r, &here, samples, 1);
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 0);
+    join_rig_free(r);
+}
+
+static void process_and_host_must_be_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        struct place spans, samples;
+        bool same;
+    } cases[] = {
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "shop"}, true},
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, NULL}, true},
+        {{"42", NULL, "c1", NULL}, {"42", "h1", "c1", NULL}, true},
+        {{"42", NULL, NULL, "shop"}, {"42", "h1", "c1", "shop"}, true},
+        {{"42", "h1", NULL, "shop"}, {"42", "h2", NULL, "shop"}, false},
+        {{"42", "h1", "c1", NULL}, {"42", "h1", "c2", NULL}, false},
+        {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "cart"}, false},
+        {{"42", "h1", NULL, "shop"}, {"43", "h1", NULL, "shop"}, false},
+        {{"42", "h1", NULL, NULL}, {"42", NULL, NULL, "shop"}, false}, /* nothing in common */
+        {{"42", NULL, NULL, NULL}, {"42", NULL, NULL, NULL}, false},
+        {{NULL, "h1", NULL, "shop"}, {NULL, "h1", NULL, "shop"}, false},
+    };
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        send_spans(r, &cases[i].spans, &root, 1);
+        send_samples(r, &cases[i].samples, samples, 1);
+        if (join_rig_count(r, "samples_inferred", CPU) != cases[i].same)
+            fail_msg("case %zu: %s", i, join_rig_last(r));
+        join_rig_free(r);
+    }
+}
+
+static void off_by_default(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    send_spans(r, &here, &root, 1);
+    send_samples(r, &here, samples, 1);
+    assert_string_equal(join_rig_last(r), "1050 -: thread.id=9\n");
+    join_rig_free(r);
+}
+
+/* A profile that waits is joined by what is known when it leaves; its figures are the span's once.
+ */
+static void who_waits_is_joined_when_it_leaves(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, profile_hold: 1s, hold: 2s}", NULL, 0);
+    send_spans(r, &here, (struct span_in[]){work}, 1);
+    send_samples(r, &here, samples, 2); /* work's, at first, and nobody's */
+    send_spans(r, &here, (struct span_in[]){query, root}, 2);
+    fake_host_advance(r->h, 1000);
+    assert_string_equal(
+        join_rig_last(r),
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
+        "1050 " T7 "/0000000000000001: thread.id=9 span.name=root profile.join=inferred\n");
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 2);
+    join_rig_free(r);
+}
+
+static void inferred_samples_have_figures(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
+    send_spans(r, &here, (struct span_in[]){root}, 1);
+    send_samples(r, &here, samples, 2); /* all of it root's: the service is a profiled one now */
+    send_spans(r, &here, (struct span_in[]){query, work}, 2);
+    send_samples(r, &here, samples, 2);
+    fake_host_advance(r->h, 1000);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 0);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 2);
+    join_rig_free(r);
+}
+
+/* --- Random worlds ------------------------------------------------------------------------------
+ */
+
+#define SPANS 30
+#define SAMPLES 40
+
+/* Spans of a few threads, of which some nest and some do not; their parents come before them. */
+static void make_spans(uint64_t *random, struct span_in *spans)
+{
+    static const char *const threads[] = {"1", "2", "3"};
+    for (unsigned i = 0; i < SPANS; i++) {
+        struct span_in *s = &spans[i];
+        *s = (struct span_in){.ids = join_ids(7, i + 1), .name = "s"};
+        s->parent = i && fake_random(random) % 3 ? 1 + fake_random(random) % i : 0;
+        s->start_ns = 1000 + fake_random(random) % 400;
+        s->end_ns = s->start_ns + fake_random(random) % 60;
+        s->attributes[0] = "thread.id";
+        s->attributes[1] = threads[fake_random(random) % 3];
+    }
+}
+
+static bool is_above(const struct span_in *spans, const bool *open, unsigned above, unsigned below)
+{
+    for (uint64_t p = spans[below].parent; p && open[p - 1]; p = spans[p - 1].parent)
+        if (p - 1 == above)
+            return true;
+    return false;
+}
+
+/* The only span with all others that were open above it; SPANS: none. */
+static unsigned oracle(const struct span_in *spans, const char *thread, uint64_t time)
+{
+    bool open[SPANS];
+    for (unsigned i = 0; i < SPANS; i++)
+        open[i] = strcmp(spans[i].attributes[1], thread) == 0 && spans[i].start_ns <= time &&
+                  time < spans[i].end_ns;
+    for (unsigned i = 0; i < SPANS; i++) {
+        bool all = open[i];
+        for (unsigned k = 0; k < SPANS && all; k++)
+            all = !open[k] || k == i || is_above(spans, open, k, i);
+        if (all)
+            return i;
+    }
+    return SPANS;
+}
+
+static void one_world(uint64_t seed)
+{
+    uint64_t random = seed;
+    struct span_in spans[SPANS];
+    struct taken samples[SAMPLES];
+    static const char *const threads[] = {"1", "2", "3"};
+    char want[SAMPLES][80], *rest = NULL;
+    make_spans(&random, spans);
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        struct taken *t = &samples[i];
+        *t = (struct taken){
+            threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
+        unsigned span = oracle(spans, t->thread, t->times[0]);
+        (void)snprintf(want[i], sizeof want[i], span < SPANS ? "%llu " T7 "/%016x: " : "%llu -: ",
+                       (unsigned long long)t->times[0], span + 1);
+    }
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    send_spans(r, &here, spans, SPANS);
+    send_samples(r, &here, samples, SAMPLES);
+    char *line = strtok_r(r->out[r->n_out - 1].text, "\n", &rest);
+    for (unsigned i = 0; i < SAMPLES; i++, line = strtok_r(NULL, "\n", &rest))
+        if (!line || strncmp(line, want[i], strlen(want[i])) != 0)
+            fail_msg("seed %llu, sample %u: %s, not %s", (unsigned long long)seed, i, line,
+                     want[i]);
+    join_rig_free(r);
+}
+
+static void random_worlds_agree_with_the_oracle(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 300; seed++)
+        one_world(seed);
+}
+
+/* So many spans on one thread that not all are looked at: of an early time nothing is said. */
+static void of_times_before_what_is_known_nothing_is_said(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new(INFER, NULL, 0);
+    struct wire w = {0};
+    struct open o = open_place(&w, &here);
+    for (unsigned i = 0; i < 3000; i++)
+        put_span(&w, &(struct span_in){.ids = join_ids(7, i + 1),
+                                       .name = "s",
+                                       .start_ns = 1000 + 10 * i,
+                                       .end_ns = 1010 + 10 * i,
+                                       .attributes = ON("9")});
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_free(&w);
+    static const struct taken samples[] = {{"9", 1, {1005}}, {"9", 1, {30995}}};
+    send_samples(r, &here, samples, 2);
+    assert_string_equal(join_rig_last(r), "1005 -: thread.id=9\n"
+                                          "30995 " T7 "/0000000000000bb8: thread.id=9 span.name=s "
+                                          "profile.join=inferred\n");
+    join_rig_free(r);
+}
+
+/* --- Without memory -----------------------------------------------------------------------------
+ */
+
+static void infer_with_faults(void *arg)
+{
+    static const struct taken samples[] = {{"9", 1, {1250}}, {"9", 1, {1050}}};
+    struct join_rig *r = join_rig_new(arg, NULL, 0);
+    struct wire w = {0};
+    send_spans(r, &here, (struct span_in[]){query, work, root}, 3);
+    put_samples(&w, &here, samples, 2);
+    struct br_item *item = join_rig_item(r, BR_PROFILES, &w, false);
+    r->blind = true;
+    fault_start();
+    join_rig_consume(r, item);
+    fault_stop();
+    if (!fault_failed())
+        assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 2);
+    assert_int_equal(r->n_done + r->n_retry + r->n_reject, 2);
+    wire_free(&w);
+    join_rig_free(r);
+}
+
+static void without_memory_samples_pass(void **state)
+{
+    (void)state;
+    static char config[] = INFER;
+    fault_each("infer", infer_with_faults, config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_deepest_open_span_is_taken),
+        cmocka_unit_test(what_two_fit_is_neithers),
+        cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
+        cmocka_unit_test(process_and_host_must_be_the_same),
+        cmocka_unit_test(off_by_default),
+        cmocka_unit_test(who_waits_is_joined_when_it_leaves),
+        cmocka_unit_test(inferred_samples_have_figures),
+        cmocka_unit_test(random_worlds_agree_with_the_oracle),
+        cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
+        cmocka_unit_test(without_memory_samples_pass),
+    };
+    return cmocka_run_group_tests_name("join infer", tests, NULL, NULL);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Samples that name the root of a local tree: whose they are, and what the spans above them add up
+ * to. Expected figures are counted by hand, or by an oracle that goes over all spans.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/join_rig.h"
+
+#define OWN "profile.sample_count"
+#define ALL "profile.inclusive_sample_count"
+#define OWN_US "profile.duration_us"
+#define ALL_US "profile.inclusive_duration_us"
+#define STORED_AT "pyroscope.profile.id"
+
+/* One sample with one timestamp for each time, of a wall profile in which each is 10 ms. */
+struct taken {
+    uint64_t span; /* that it names */
+    const char *thread, *thread_name;
+    unsigned n;
+    uint64_t times[8], values[8];
+    bool values_apart; /* one for each timestamp; else none */
+};
+
+static void put_spans(struct wire *w, const struct span_in *spans, unsigned n)
+{
+    struct open o = open_resource(w, "shop", NULL, NULL, NULL);
+    for (unsigned i = 0; i < n; i++)
+        put_span(w, &spans[i]);
+    close_resource(w, o);
+}
+
+static void put_samples(struct wire *w, uint64_t trace, const struct taken *samples, unsigned n)
+{
+    struct dict d = {0};
+    struct open o = open_resource(w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(w, &d,
+                            &(struct profile_in){.type = "wall",
+                                                 .unit = "nanoseconds",
+                                                 .period_type = "wall",
+                                                 .period_unit = "nanoseconds",
+                                                 .period = 10000000});
+    for (unsigned i = 0; i < n; i++) {
+        const struct taken *t = &samples[i];
+        struct ids ids = join_ids(trace, t->span);
+        struct sample_in in = {.link = dict_link(&d, ids.trace, ids.span),
+                               .no_value = t->n && !t->values_apart,
+                               .value = 10000000,
+                               .n_times = t->n,
+                               .times = t->times,
+                               .values = t->values_apart ? t->values : NULL};
+        unsigned k = 0;
+        if (t->thread)
+            in.attributes[k++] = dict_attribute(&d, "thread.id", t->thread);
+        if (t->thread_name)
+            in.attributes[k++] = dict_attribute(&d, "thread.name", t->thread_name);
+        put_sample(w, &in);
+    }
+    wire_close(w, p);
+    close_resource(w, o);
+    dict_put(w, &d);
+}
+
+/* Sends the spans, then the samples; what the spans then say is the last output. */
+static struct join_rig *run(const struct span_in *spans, unsigned n_spans,
+                            const struct taken *samples, unsigned n_samples)
+{
+    struct join_rig *r = join_rig_new("{hold: 1s}", NULL, 0);
+    struct wire w = {0};
+    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    put_spans(&w, spans, n_spans);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_clear(&w);
+    put_samples(&w, 7, samples, n_samples);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    fake_host_advance(r->h, 1000);
+    wire_free(&w);
+    assert_int_equal(r->out[r->n_out - 1].signal, BR_TRACES);
+    return r;
+}
+
+static void check(struct join_rig *r, const char *span, long long own, long long all)
+{
+    if (join_rig_span_int(r, span, OWN) != own || join_rig_span_int(r, span, ALL) != all)
+        fail_msg("%s: not %lld, %lld in\n%s", span, own, all, join_rig_last(r));
+}
+
+/* root 1000-2000
+ *   work 1100-1500, thread 1
+ *     query 1200-1300, thread 1
+ *   other 1100-1500, thread 2 */
+#define ID(n)                                                                                      \
+    {                                                                                              \
+        .trace = {[15] = 7}, .span = { [7] = (n) }                                                 \
+    }
+static const struct span_in tree[] = {
+    {.ids = ID(3),
+     .name = "query",
+     .parent = 2,
+     .start_ns = 1200,
+     .end_ns = 1300,
+     .attributes = {"db", "x", "thread.id", "1"}},
+    {.ids = ID(2),
+     .name = "work",
+     .parent = 1,
+     .start_ns = 1100,
+     .end_ns = 1500,
+     .attributes = {"thread.id", "1"}},
+    {.ids = ID(4),
+     .name = "other",
+     .parent = 1,
+     .start_ns = 1100,
+     .end_ns = 1500,
+     .attributes = {"thread.name", "two", "thread.id", "2"}},
+    {.ids = ID(1), .name = "root", .parent = 50, .start_ns = 1000, .end_ns = 2000, .kind = 2},
+};
+
+static void a_timestamp_is_the_deepest_open_spans(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1050}}, /* root */
+        {.span = 1, .thread = "1", .n = 1, .times = {1150}}, /* work */
+        {.span = 1, .thread = "1", .n = 1, .times = {1200}}, /* query: from its first ... */
+        {.span = 1, .thread = "1", .n = 1, .times = {1299}}, /* query */
+        {.span = 1, .thread = "1", .n = 1, .times = {1300}}, /* work: ... but not at its last */
+        {.span = 1, .thread = "2", .n = 1, .times = {1250}}, /* other */
+        {.span = 1, .thread = "3", .n = 1, .times = {1250}}, /* root: whose threads are others' */
+        {.span = 1, .thread = "1", .n = 1, .times = {5000}}, /* root: none is open */
+    };
+    struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
+    check(r, "root", 3, 8);
+    check(r, "work", 2, 4);
+    check(r, "query", 2, 2);
+    check(r, "other", 1, 1);
+    assert_int_equal(join_rig_span_int(r, "work", OWN_US), 20000);
+    assert_int_equal(join_rig_span_int(r, "work", ALL_US), 40000);
+    /* The samples are stored under the span that they name. */
+    assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 1);
+    assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
+    assert_int_equal(join_rig_count(r, "samples_joined", "wall:nanoseconds"), 8);
+    join_rig_free(r);
+}
+
+/* Without a thread, or with threads that spans do not say, what two siblings fit is neither's. */
+static void what_two_fit_is_what_they_have_in_common(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1, .n = 1, .times = {1150}},                       /* work or other: root */
+        {.span = 1, .n = 1, .times = {1250}},                       /* query is deepest */
+        {.span = 1, .thread_name = "two", .n = 1, .times = {1150}}, /* work does not say: root */
+        {.span = 1, .thread = "1", .thread_name = "two", .n = 1, .times = {1150}}, /* work */
+    };
+    struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
+    check(r, "root", 2, 4);
+    check(r, "work", 1, 2);
+    check(r, "query", 1, 1);
+    check(r, "other", -1, -1);
+    join_rig_free(r);
+}
+
+static void a_sample_is_shared_out_by_its_timestamps(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1,
+         .thread = "1",
+         .n = 5,
+         .times = {1050, 1150, 1160, 1250, 1700},
+         .values = {1000, 2000, 4000, 8000, 16000},
+         .values_apart = true},
+    };
+    struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
+    check(r, "root", 2, 5);
+    check(r, "work", 2, 3);
+    check(r, "query", 1, 1);
+    assert_int_equal(join_rig_span_int(r, "root", OWN_US), 17);
+    assert_int_equal(join_rig_span_int(r, "root", ALL_US), 31);
+    assert_int_equal(join_rig_span_int(r, "work", OWN_US), 6);
+    assert_int_equal(join_rig_span_int(r, "work", ALL_US), 14);
+    join_rig_free(r);
+}
+
+static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{.span = 1, .thread = "1", .n = 1, .times = {1250}}};
+    struct join_rig *r = run(tree, 4, samples, 1);
+    check(r, "root", 0, 1);
+    check(r, "work", 0, 1);
+    check(r, "query", 1, 1);
+    assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
+    assert_int_equal(join_rig_span_int(r, "work", STORED_AT), -1);
+    join_rig_free(r);
+}
+
+static void without_timestamps_all_is_the_roots(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{.span = 1, .thread = "1"}, {.span = 2, .thread = "1"}};
+    struct join_rig *r = run(tree, 4, samples, 2);
+    check(r, "root", 1, 2);
+    check(r, "work", 1, 1);
+    check(r, "query", -1, -1);
+    join_rig_free(r);
+}
+
+/* Who labels spans that are no roots labels the current one. */
+static void what_names_a_span_below_the_root_is_that_spans(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{.span = 2, .thread = "1", .n = 1, .times = {1250}}};
+    struct join_rig *r = run(tree, 4, samples, 1);
+    check(r, "root", 0, 1);
+    check(r, "work", 1, 1);
+    check(r, "query", -1, -1);
+    join_rig_free(r);
+}
+
+/* A service that calls itself has two local trees in a trace. */
+static void a_server_below_is_a_root_of_its_own(void **state)
+{
+    (void)state;
+    static const struct span_in spans[] = {
+        {.ids = ID(1), .name = "root", .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(2), .name = "call", .parent = 1, .kind = 3, .start_ns = 1100, .end_ns = 1900},
+        {.ids = ID(3), .name = "serve", .parent = 2, .kind = 2, .start_ns = 1200, .end_ns = 1800},
+        {.ids = ID(4), .name = "inner", .parent = 3, .start_ns = 1300, .end_ns = 1700},
+    };
+    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                           {.span = 3, .n = 1, .times = {1400}}};
+    struct join_rig *r = run(spans, 4, samples, 2);
+    check(r, "root", 0, 1);
+    check(r, "call", 1, 1);
+    check(r, "serve", 0, 1);
+    check(r, "inner", 1, 1);
+    join_rig_free(r);
+}
+
+/* Parents in a circle, and a span that is its own parent: every sample is somebody's, once. */
+static void circles_end(void **state)
+{
+    (void)state;
+    static const struct span_in spans[] = {
+        {.ids = ID(1), .name = "a", .parent = 3, .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(2), .name = "b", .parent = 1, .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(3), .name = "c", .parent = 2, .start_ns = 1000, .end_ns = 2000},
+        {.ids = ID(4), .name = "d", .parent = 4, .start_ns = 1000, .end_ns = 2000},
+    };
+    static const struct taken samples[] = {{.span = 1, .n = 1, .times = {1400}},
+                                           {.span = 2, .n = 1, .times = {1400}},
+                                           {.span = 3, .n = 1, .times = {1400}},
+                                           {.span = 4, .n = 1, .times = {1400}}};
+    struct join_rig *r = run(spans, 4, samples, 4);
+    long long sum = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        long long own = join_rig_span_int(r, spans[i].name, OWN);
+        sum += own > 0 ? own : 0;
+    }
+    assert_int_equal(sum, 4);
+    check(r, "d", 1, 1);
+    join_rig_free(r);
+}
+
+/* --- Random trees -------------------------------------------------------------------------------
+ */
+
+#define SPANS 40
+#define SAMPLES 60
+
+struct world {
+    struct span_in spans[SPANS]; /* the parent of each is one before it */
+    char names[SPANS][16];
+    unsigned n;
+    long long own[SPANS], all[SPANS];
+};
+
+static bool is_below(const struct world *w, unsigned span, unsigned top, unsigned *ret_depth)
+{
+    for (*ret_depth = 0; span > top; ++*ret_depth)
+        span = (unsigned)w->spans[span].parent - 1;
+    return span == top;
+}
+
+static bool fits(const struct span_in *s, uint64_t time, const char *thread)
+{
+    return s->start_ns <= time && time < s->end_ns &&
+           (!thread || !s->attributes[1] || strcmp(thread, s->attributes[1]) == 0);
+}
+
+/* The deepest span with everything that fits as deep below it: by trying all. */
+static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
+{
+    unsigned deepest = 0, depth, best = 0;
+    for (unsigned i = 0; i < w->n; i++)
+        if (fits(&w->spans[i], time, thread) && is_below(w, i, 0, &depth) && depth > deepest)
+            deepest = depth;
+    for (unsigned top = 0; top < w->n; top++) {
+        bool all = true;
+        for (unsigned i = 0; i < w->n && all; i++) {
+            (void)is_below(w, i, 0, &depth);
+            unsigned unused;
+            if (depth == deepest && fits(&w->spans[i], time, thread))
+                all = is_below(w, i, top, &unused);
+        }
+        if (all)
+            best = top; /* parents come first, so the last is the deepest */
+    }
+    return deepest ? best : 0;
+}
+
+static void one_world(uint64_t seed)
+{
+    static const char *const threads[] = {"1", "2", NULL};
+    struct world *w = calloc(1, sizeof *w);
+    struct taken samples[SAMPLES];
+    assert_non_null(w);
+    w->n = 1 + (unsigned)(fake_random(&seed) % SPANS);
+    for (unsigned i = 0; i < w->n; i++) {
+        struct span_in *s = &w->spans[i];
+        (void)snprintf(w->names[i], sizeof w->names[i], "s%u", i);
+        *s = (struct span_in){.ids = join_ids(7, i + 1), .name = w->names[i]};
+        s->parent = i ? 1 + fake_random(&seed) % i : 0;
+        s->start_ns = 1000 + (i ? fake_random(&seed) % 80 : 0);
+        s->end_ns = i ? s->start_ns + fake_random(&seed) % 60 : 1200;
+        s->attributes[1] = threads[fake_random(&seed) % 3];
+        s->attributes[0] = s->attributes[1] ? "thread.id" : NULL;
+    }
+    for (unsigned k = 0; k < SAMPLES; k++) {
+        struct taken *t = &samples[k];
+        *t = (struct taken){.span = 1, .thread = threads[fake_random(&seed) % 3]};
+        t->n = 1 + (unsigned)(fake_random(&seed) % 8);
+        for (unsigned i = 0; i < t->n; i++) {
+            t->times[i] = 1000 + fake_random(&seed) % 150;
+            w->own[oracle(w, t->times[i], t->thread)]++;
+        }
+    }
+    struct join_rig *r = run(w->spans, w->n, samples, SAMPLES);
+    for (unsigned i = w->n; i-- > 0;) {
+        w->all[i] += w->own[i];
+        if (i)
+            w->all[w->spans[i].parent - 1] += w->all[i];
+        check(r, w->names[i], w->all[i] ? w->own[i] : -1, w->all[i] ? w->all[i] : -1);
+    }
+    join_rig_free(r);
+    free(w);
+}
+
+static void random_trees_add_up(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++)
+        one_world(seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_timestamp_is_the_deepest_open_spans),
+        cmocka_unit_test(what_two_fit_is_what_they_have_in_common),
+        cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
+        cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
+        cmocka_unit_test(without_timestamps_all_is_the_roots),
+        cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
+        cmocka_unit_test(a_server_below_is_a_root_of_its_own),
+        cmocka_unit_test(circles_end),
+        cmocka_unit_test(random_trees_add_up),
+    };
+    return cmocka_run_group_tests_name("join local", tests, NULL, NULL);
+}
