@@ -214,7 +214,7 @@ int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct 
                  struct br_err *err)
 {
     struct reading x = {.max_duration_ns = max_duration_ns, .err = err};
-    int rc = br_json_parse(&x.tree, text, len, DEPTH_MAX, err);
+    int rc = br_json_parse(&x.tree, text, len, DEPTH_MAX, 0, err);
     if (rc) {
         br_err_prefix(err, "the body: ");
         return rc == BR_ENOMEM ? rc : BR_EINVAL;
