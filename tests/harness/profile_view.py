@@ -7,7 +7,7 @@ from otlp import value_of
 
 class View:
     def __init__(self, request):
-        self._request, self._tables = request, request.dictionary
+        self._request, self._tables, self._frames = request, request.dictionary, {}
 
     def _string(self, index):
         return self._tables.string_table[index]
@@ -59,7 +59,10 @@ class View:
 
     def _sample(self, sample):
         stack = self._tables.stack_table[sample.stack_index]
-        return {"frames": [self._frame(i) for i in stack.location_indices],
+        for i in stack.location_indices:
+            if i not in self._frames:  # samples share them
+                self._frames[i] = self._frame(i)
+        return {"frames": [self._frames[i] for i in stack.location_indices],
                 "attributes": self._attributes(sample.attribute_indices),
                 "link": self._link(sample.link_index), "values": list(sample.values),
                 "timestamps": list(sample.timestamps_unix_nano)}
