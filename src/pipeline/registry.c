@@ -41,9 +41,9 @@ const struct br_component *const br_components[] = {
     &br_nop_exporter,
     &br_otlp_exporter,
     &br_otlphttp_exporter,
+    &br_pyroscope_exporter,
     &br_adaptive_extension,
     &br_control_extension,
-    &br_pyroscope_exporter,
     &br_health_check_extension,
     NULL,
 };
