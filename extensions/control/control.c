@@ -84,6 +84,13 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
         refuse("endpoint",
                "is not a loopback address; say allow_remote: true if others are to reach it", node,
                path, errs);
+    if (c->allow_remote && !c->tls && strcmp(c->transport, "unix") != 0 &&
+        !is_loopback(c->endpoint)) {
+        char where[256];
+        (void)snprintf(where, sizeof where, "%s::allow_remote", path);
+        br_errs_warn(errs, br_yaml_get(node, "allow_remote"), where,
+                     "the token goes over the network in the clear: set tls");
+    }
     if (c->max_duration < 1000000000 || c->max_duration > 24 * 3600000000000ull)
         refuse("max_duration", "must be from 1s to 24h", node, path, errs);
     return errs->n_errors > before ? BR_EINVAL : 0;

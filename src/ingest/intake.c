@@ -242,6 +242,36 @@ void br_intake_send(struct br_intake *x, struct br_item *item)
         br_node_forward(g->node, item);
 }
 
+/* --- What is collected ------------------------------------------------------------------------ */
+
+static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err *err)
+{
+    (void)t;
+    (void)rule;
+    (void)err;
+    return 0; /* nobody can be asked to push more */
+}
+
+static void withdraw(struct br_tunable *t, uint64_t id)
+{
+    (void)t;
+    (void)id;
+}
+
+static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+{
+    const struct br_ingest *g = br_container_of(t, struct br_ingest, tunable);
+    if (g->node->next[BR_PROFILES] && !br_list_empty(&g->doors))
+        fn(&(struct br_collected){.component = g->node->id,
+                                  .service = "",
+                                  .target = "",
+                                  .type = "pushed",
+                                  .state = "ok"},
+           arg);
+}
+
+static const struct br_tunable_ops tunable_ops = {apply, withdraw, list};
+
 /* --- The node --------------------------------------------------------------------------------- */
 
 int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err)
@@ -249,6 +279,8 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
     g->node = node;
     br_list_init(&g->intakes);
     br_list_init(&g->doors);
+    g->tunable.ops = &tunable_ops;
+    br_tunable_register(&g->tunable, node->host);
     g->codec = br_codec_new();
     return g->codec ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
@@ -257,6 +289,7 @@ void br_ingest_release(struct br_ingest *g)
 {
     if (!g->node)
         return;
+    br_tunable_unregister(&g->tunable);
     while (!br_list_empty(&g->doors)) {
         struct br_door *d = br_container_of(g->doors.next, struct br_door, link);
         br_list_remove(&d->link);

@@ -92,15 +92,16 @@ def links_of(sink, server, first):
 def test_keeps_the_links_of_a_service(braid, sink, workers):
     join = {"join": {"keep": {"failed": False}}}
     server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
-    [line] = call(server)[2]["collected"]
-    assert line == {"component": "join", "profile_type": "links", "state": "some", "because": "config"}
+    assert call(server)[2]["collected"] == [
+        {"component": "otlp", "profile_type": "pushed", "state": "ok", "because": "config"},
+        {"component": "join", "profile_type": "links", "state": "some", "because": "config"}]
     assert not links_of(sink, server, 1)
     post(server, service="another", duration="1h", sampling_percentage=100)
     assert not links_of(sink, server, 2)
     rule = post(server, service="shop", duration="1h", sampling_percentage=100)
     assert links_of(sink, server, 3)
-    assert {each.get("service"): each["state"] for each in call(server)[2]["collected"]} == {
-        None: "some", "another": "all", "shop": "all"}
+    assert {each.get("service"): each["state"] for each in call(server)[2]["collected"]
+            if each["component"] == "join"} == {None: "some", "another": "all", "shop": "all"}
     assert call(server, "DELETE", f"/{rule['id']}")[2] == {"ended": 1}
     assert not links_of(sink, server, 4)
     post(server, service="shop", duration="1h", slow_threshold="5ms")  # as long as the span is

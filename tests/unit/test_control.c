@@ -653,6 +653,8 @@ static void wrong_configs(void **state)
         {"{" CONFIG ", max_rules: 0}", "x::max_rules: must be a whole number from 1 to 64"},
         {"{" CONFIG ", max_rules: 65}", "x::max_rules: must be a whole number from 1 to 64"},
         {"{" CONFIG ", max_duration: 999ms}", "x::max_duration: must be from 1s to 24h"},
+        {"{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true}",
+         "warning: test.yaml:1:64: x::allow_remote: the token goes over the network in the clear"},
         {"{" CONFIG ", max_duration: 24h1s}", "x::max_duration: must be from 1s to 24h"},
     };
     static const char *const right[] = {
@@ -660,7 +662,8 @@ static void wrong_configs(void **state)
         "{" CONFIG ", endpoint: '127.255.0.3:0'}",
         "{" CONFIG ", endpoint: '[::1]:0'}",
         "{" CONFIG ", endpoint: 'LOCALHOST:0'}",
-        "{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true}",
+        "{" CONFIG ", endpoint: '0.0.0.0:0', allow_remote: true, tls: {cert_file: a, key_file: b}}",
+        "{" CONFIG ", endpoint: '127.0.0.1:0', allow_remote: true}",
         "{" CONFIG ", endpoint: '/run/control', transport: unix}",
         "{" CONFIG ", max_duration: 24h, max_rules: 64}",
     };
