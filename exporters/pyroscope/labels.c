@@ -21,6 +21,7 @@ struct pyroscope_labels {
     uint32_t n;
     struct br_arena arena; /* what they need */
     bool no_memory;
+    bool keep_empty; /* labels without a value too */
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
     bool said_series, said_samples;
@@ -155,7 +156,7 @@ static void add(struct pyroscope_labels *l, const char *name, size_t len, const 
 {
     size_t n = value_len < PYROSCOPE_VALUE_MAX ? value_len : PYROSCOPE_VALUE_MAX;
     n = n ? br_utf8_valid(value, n) : 0;
-    if (len == 0 || n == 0 || len > PYROSCOPE_NAME_MAX ||
+    if (len == 0 || (n == 0 && (value_len || !l->keep_empty)) || len > PYROSCOPE_NAME_MAX ||
         br_utf8_valid((const uint8_t *)name, len) != len)
         return;
     if (l->config->sanitize && !(name = sanitized(l, name, len))) {
@@ -194,6 +195,8 @@ static void add_pair(struct pyroscope_labels *l, const struct br_pair *pair)
     if (br_text_is(pair->key, "service.name")) {
         name = "service_name";
         len = strlen(name);
+        if (value.type == BR_VALUE_STRING && !value.len)
+            return;
     }
     if (value.type == BR_VALUE_STRING) {
         add(l, name, len, value.data, value.len);
@@ -232,7 +235,10 @@ static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
             add_text(l, c->fixed.names[i], c->fixed.values[i].text);
     add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, service, 1);
     if (p->from_pyroscope) {
+        /* Pyroscope has `jfr_event=""` on what the JDK recorded. */
+        l->keep_empty = true;
         add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, any, 1);
+        l->keep_empty = false;
     } else {
         /* As for everything that is no total since the start, so that nobody takes differences. */
         if (!p->cumulative)

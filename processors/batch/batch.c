@@ -31,7 +31,8 @@ static const struct br_option options[] = {
     BR_INT(struct config, send_batch_size, 8192, 0, 4294967295.0,
            "spans or samples at which a batch leaves; 0: timeout only"),
     BR_INT(struct config, send_batch_max_size, 0, 0, 4294967295.0, "batches are cut above it; 0: never"),
-    BR_STRINGS(struct config, metadata_keys, "client metadata by which batches are kept apart"),
+    BR_STRINGS(struct config, metadata_keys,
+               "client metadata by which batches are kept apart, and which they go on with"),
     BR_INT(struct config, metadata_cardinality_limit, 1000, 1, 100000,
            "most different values of that metadata"),
     BR_ENUM(struct config, acknowledge, "early", acknowledge,
@@ -104,9 +105,12 @@ static struct br_batcher *batcher_of(struct state *s, const struct br_item *item
                                      size_t len)
 {
     struct br_batcher *b = br_map_get(s->batchers, key, len);
+    struct br_batch_config config = s->config;
     if (b)
         return b;
-    b = br_batcher_new(s->node, item->signal, &s->config, &s->output);
+    config.metadata = key;
+    config.metadata_len = len;
+    b = br_batcher_new(s->node, item->signal, &config, &s->output);
     if (b && br_map_put(s->batchers, key, len, b, NULL)) {
         br_batcher_free(b);
         b = NULL;

@@ -131,8 +131,10 @@ bool join_credit_below(struct join_credit *c, const struct join_meaning *m,
     if (!s->n_times || !named->has_trace || !named->service_len)
         return false;
     uint32_t root = read_tree(c, named);
-    if (root == JOIN_NO_SPAN || !read_numbers(c, s))
+    if (root == JOIN_NO_SPAN || c->steps + s->n_times * c->local->n > JOIN_STEPS_MAX ||
+        !read_numbers(c, s))
         return false;
+    c->steps += s->n_times * c->local->n;
     uint32_t one = spans_of_times(c, s, root);
     if (one == root || (one == JOIN_NO_SPAN && s->n_values && s->n_values != s->n_times))
         return false; /* values that are of no timestamp cannot be shared out */

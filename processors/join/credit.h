@@ -37,6 +37,7 @@ struct join_credit {
     struct join_local *local; /* NULL: not needed so far */
     uint64_t *times, *values; /* of the sample at hand */
     uint64_t cap;             /* of both */
+    uint64_t steps; /* done so far: past JOIN_STEPS_MAX samples are the span's that they name */
 };
 
 /* Adds the sample's figures to the spans that were open at its timestamps. False when all of it

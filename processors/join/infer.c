@@ -152,8 +152,9 @@ const struct join_neighbour *join_infer_span(struct join_infer *i, const struct 
     const struct near *near = near_of(i, where);
     const struct join_neighbour *span = NULL;
     uint16_t open[JOIN_NEIGHBOURS_MAX];
-    if (!near || !read_times(i, s))
+    if (!near || i->steps + s->n_times * near->n > JOIN_STEPS_MAX || !read_times(i, s))
         return NULL;
+    i->steps += s->n_times * near->n;
     for (uint64_t k = 0; k < s->n_times; k++) {
         unsigned n = i->times[k] > near->since_ns || !near->since_ns
                          ? open_at(near, where, i->times[k], open)

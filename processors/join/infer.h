@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "processors/join/local.h"
 #include "processors/join/reading.h"
 
 struct join_infer {
@@ -19,6 +20,7 @@ struct join_infer {
     struct br_map *threads; /* of this item: thread and process -> their spans */
     uint64_t *times;
     uint64_t cap;
+    uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
 };
 
 void join_infer_init(struct join_infer *i, struct join_table *table, struct br_arena *arena);

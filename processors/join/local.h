@@ -13,6 +13,8 @@
 #include "processors/join/table.h"
 
 #define JOIN_NO_SPAN UINT32_MAX
+#define JOIN_STEPS_MAX                                                                             \
+    (UINT64_C(1) << 26) /* for one item, so that none takes longer than a moment */
 
 struct join_local {
     struct join_table *table;

@@ -12,6 +12,7 @@
 
 #define SPAN_ATTRIBUTES 9 /* field of Span */
 #define ARENA_MAX (64u << 20)
+#define STEPS_PER_LOOK 64u
 
 enum mark {
     MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
@@ -52,7 +53,8 @@ struct marking {
     struct br_arena arena;
     struct join_service service; /* of the part at hand */
     struct join_local *local;    /* NULL without memory: spans are alone then */
-    unsigned has;                /* bits, of the span at hand */
+    uint64_t steps; /* done so far, of JOIN_STEPS_MAX: a look into the table counts as many */
+    unsigned has;   /* bits, of the span at hand */
     int rc;
 };
 
@@ -85,10 +87,10 @@ static void add_hex(struct marking *m, struct br_addition *a, enum mark mark, co
     add_text(m, a, mark, hex, s.len);
 }
 
-static void add_below(const struct marking *m, const struct br_span *span, struct sums *sums)
+static void add_below(struct marking *m, const struct br_span *span, struct sums *sums)
 {
     struct join_local *l = m->local;
-    if (!l || !span->trace_id || !m->service.service)
+    if (!l || !span->trace_id || !m->service.service || m->steps > JOIN_STEPS_MAX)
         return;
     join_local_read(l, span->trace_id, m->service.name, m->service.name_len, m->service.service);
     uint32_t top = l->figures ? join_local_find(l, span->span_id) : JOIN_NO_SPAN;
@@ -99,13 +101,14 @@ static void add_below(const struct marking *m, const struct br_span *span, struc
             !join_table_figures(m->j->table, span->trace_id, (const uint8_t *)&l->spans[i].span_id,
                                 &f, f_top))
             continue;
+        m->steps += STEPS_PER_LOOK;
         join_figures_add(&sums->all, &f);
         join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &f, f_top);
         sums->any = true;
     }
 }
 
-static void add_up(const struct marking *m, const struct br_span *span, struct sums *ret)
+static void add_up(struct marking *m, const struct br_span *span, struct sums *ret)
 {
     memset(&ret->own, 0, sizeof ret->own);
     ret->any_own = ret->any =

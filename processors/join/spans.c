@@ -12,7 +12,7 @@
 
 #define SPAN_ATTRIBUTES 9 /* fields of Span and Resource */
 #define RESOURCE_ATTRIBUTES 1
-#define CHUNK 128u
+#define CHUNK 256u
 #define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
 
 /* --- Attributes ------------------------------------------------------------------------------ */
@@ -177,7 +177,7 @@ static void enter(struct entering *e, const struct br_span *span)
                                 .service = e->service.name,
                                 .service_len = e->service.name_len,
                                 .service_hash = e->service.service,
-                                .where = e->where};
+                                .where = e->j->config->infer ? &e->where : NULL};
     if (span->thread)
         add_thread(e->j->table, span, entry);
     if (e->attributes)
@@ -190,10 +190,11 @@ static void begin_part(struct entering *e, const struct br_part *part)
 {
     e->service = join_service_of(part, NULL);
     e->service.name_len = join_cut(e->service.name, e->service.name_len);
-    e->where = (struct join_identity){0};
     if (e->j->config->infer) {
+        flush(e); /* the spans of the part before point to where it ran */
         size_t n;
         const uint8_t *p = br_part_resource(part, &n);
+        e->where = (struct join_identity){0};
         join_identity_read(e->j->table, p, p + n, RESOURCE_ATTRIBUTES, NULL, &e->where);
     }
     if (!e->attributes)

@@ -5,20 +5,16 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "processors/join/slots.h"
 #include "processors/join/table_internal.h"
 
-/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes four of fifteen slots
- * are used when the ring is full (one record in thirty thousand finds its bucket full then), and
- * figures; records take the rest. */
+/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of seven slots are
+ * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
+ * its neighbour), and figures; records take the rest. */
 #define SLOTS_SHARE 3u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
-#define BYTES_PER_FAMILY 256u    /* of the table, at least: one family for two spans */
-
-static struct bucket *bucket_of(const struct shard *s, uint64_t hash)
-{
-    return s->buckets + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32);
-}
+#define BYTES_PER_FAMILY 1024u   /* of the table, at least: one head for some five spans */
 
 static void advance(struct shard *s, uint32_t size)
 {
@@ -26,20 +22,6 @@ static void advance(struct shard *s, uint32_t size)
     s->head_at += size;
     if (s->head_at == s->ring_size)
         s->head_at = 0;
-}
-
-static uint64_t position_in(const struct bucket *b, unsigned slot)
-{
-    uint64_t v;
-    memcpy(&v, b->positions + 6u * slot, sizeof v); /* the last one's spare bytes are the padding */
-    return (v & 0xffffffffffffu) * 8;
-}
-
-static void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
-{
-    position /= 8;
-    b->tags[slot] = (uint16_t)(hash >> 48);
-    memcpy(b->positions + 6u * slot, &position, 6);
 }
 
 /* --- The ring ------------------------------------------------------------------------------- */
@@ -90,91 +72,6 @@ static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, ui
     return position;
 }
 
-/* True when the slot's record is in the ring: position 0 is before every tail. */
-static bool live(const struct shard *s, const struct bucket *b, unsigned slot)
-{
-    return position_in(b, slot) >= s->tail;
-}
-
-/* --- The slots ------------------------------------------------------------------------------ */
-
-/* Where a span's record is. */
-struct place {
-    struct bucket *bucket;
-    int slot;       /* -1: there is none */
-    bool ambiguous; /* there is none because more than one fits */
-};
-
-enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
-
-static enum match match(const struct record *r, uint64_t span_id, const uint8_t *trace_id)
-{
-    if (r->span_id != span_id)
-        return MATCH_NONE;
-    if (!trace_id || !r->has_trace)
-        return trace_id || r->has_trace ? MATCH_SPAN : MATCH_BOTH;
-    return memcmp(r->trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
-}
-
-/* A bit for each slot whose tag is `tag`; now and then for one more. */
-static uint32_t tagged(const struct bucket *b, uint16_t tag)
-{
-    const uint64_t ones = 0x0001000100010001u;
-    uint32_t hits = 0;
-    for (unsigned i = 0; i < 4; i++) {
-        uint64_t four;
-        memcpy(&four, (const uint8_t *)b + 8 * i, sizeof four);
-        four ^= ones * tag;
-        uint64_t zero = (four - ones) & ~four & ones << 15; /* the top bits of lanes that are 0 */
-        hits |= (uint32_t)((zero >> 15) * 0x1000200040008u >> 48 & 15) << 4 * i;
-    }
-    return hits & ((1u << WAYS) - 1);
-}
-
-/* A span id without a trace id finds the one record with that span id, and the other way round. */
-static struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
-                         const uint8_t *trace_id)
-{
-    struct place place = {.bucket = bucket_of(s, hash), .slot = -1};
-    int half = -1;
-    for (uint32_t hits = tagged(place.bucket, (uint16_t)(hash >> 48)); hits; hits &= hits - 1) {
-        int slot = __builtin_ctz(hits);
-        if (!live(s, place.bucket, (unsigned)slot))
-            continue;
-        enum match m = match(at(s, position_in(place.bucket, (unsigned)slot)), span_id, trace_id);
-        if (m == MATCH_BOTH) {
-            place.slot = slot;
-            return place;
-        }
-        place.ambiguous = place.ambiguous || (m == MATCH_SPAN && half >= 0);
-        if (m == MATCH_SPAN)
-            half = slot;
-    }
-    if (!place.ambiguous)
-        place.slot = half;
-    return place;
-}
-
-static struct record *record_at(const struct shard *s, const struct place *p)
-{
-    return p->slot < 0 ? NULL : at(s, position_in(p->bucket, (unsigned)p->slot));
-}
-
-/* The slot for a new record: the next free one or, in a full bucket, the oldest. */
-static unsigned spare(const struct shard *s, const struct bucket *b)
-{
-    unsigned slot = b->next;
-    for (unsigned n = 0; n < WAYS && live(s, b, slot); n++)
-        slot = slot + 1 < WAYS ? slot + 1 : 0;
-    return slot;
-}
-
-static void fill(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
-{
-    b->next = (uint16_t)(slot + 1 < WAYS ? slot + 1 : 0);
-    set_slot(b, slot, hash, position);
-}
-
 static uint32_t record_size(size_t texts)
 {
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
@@ -208,7 +105,29 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
 
 static bool is_located(const struct join_table *t, const struct join_span *span)
 {
-    return t->threads && span->trace_id && span->thread && span->where.v[JOIN_PROCESS];
+    return t->threads && span->trace_id && span->thread && span->where &&
+           span->where->v[JOIN_PROCESS];
+}
+
+/* As br_put_bytes, in line for what names are long: the middle is copied twice. */
+static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
+{
+    if (len < 4 || len > 64)
+        return len ? br_put_bytes(p, text, len) : p;
+    if (len >= 32) {
+        memcpy(p, text, 32);
+        memcpy(p + len - 32, text + len - 32, 32);
+    } else if (len >= 16) {
+        memcpy(p, text, 16);
+        memcpy(p + len - 16, text + len - 16, 16);
+    } else if (len >= 8) {
+        memcpy(p, text, 8);
+        memcpy(p + len - 8, text + len - 8, 8);
+    } else {
+        memcpy(p, text, 4);
+        memcpy(p + len - 4, text + len - 4, 4);
+    }
+    return p + len;
 }
 
 static void write_record(struct record *r, const struct join_span *span, uint32_t size,
@@ -232,9 +151,10 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     if (span->trace_id)
         memcpy(r->trace_id, span->trace_id, 16);
     uint8_t *text = (uint8_t *)(r + 1);
-    text = br_put_bytes(text, span->name, span->name_len);
-    text = br_put_bytes(text, span->service, span->service_len);
-    (void)br_put_bytes(text, span->attributes, span->attributes_len);
+    text = put_text(text, span->name, span->name_len);
+    text = put_text(text, span->service, span->service_len);
+    if (span->attributes_len)
+        (void)br_put_bytes(text, span->attributes, span->attributes_len);
 }
 
 struct hashes {
@@ -252,12 +172,12 @@ static void link_record(struct join_table *t, struct shard *s, struct record *r,
         return;
     struct whereabouts *a = whereabouts_of(r);
     r->located = true;
-    *a = (struct whereabouts){.process = span->where.v[JOIN_PROCESS],
-                              .host = span->where.v[JOIN_HOST],
-                              .container = span->where.v[JOIN_CONTAINER],
-                              .service = span->where.v[JOIN_SERVICE]};
+    *a = (struct whereabouts){.process = span->where->v[JOIN_PROCESS],
+                              .host = span->where->v[JOIN_HOST],
+                              .container = span->where->v[JOIN_CONTAINER],
+                              .service = span->where->v[JOIN_SERVICE]};
     uint64_t hash = thread_hash(t, span->thread, a->process);
-    join_family_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+    join_thread_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
 }
 
 static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
@@ -274,10 +194,10 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
         figures = take_over(t, s, old, span, now_ms, out);
         set_slot(place.bucket, (unsigned)place.slot, hash, position);
     } else {
-        unsigned slot = spare(s, place.bucket);
-        if (live(s, place.bucket, slot))
-            leave(t, s, at(s, position_in(place.bucket, slot)), now_ms, out);
-        fill(place.bucket, slot, hash, position);
+        place = spare(s, hash);
+        if (live(s, place.bucket, (unsigned)place.slot))
+            leave(t, s, record_at(s, &place), now_ms, out);
+        fill(s, &place, hash, position);
     }
     struct record *r = at(s, position);
     write_record(r, span, size, figures, now_ms);
@@ -288,16 +208,14 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
 #define AHEAD 256u
 #define WARM_BYTES 128u /* about what a record takes */
 
-/* Brings on the way what the next records overwrite, and what leaves for them. */
+/* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
+ */
 static void warm(const struct shard *s, uint64_t bytes)
 {
-    const uint8_t *head = s->ring + s->head_at, *tail = (const uint8_t *)at(s, s->tail);
-    for (uint64_t i = 0; i < bytes; i += 64) {
-        if (s->head_at + i < s->ring_size)
-            __builtin_prefetch(head + i, 1);
-        if ((uint64_t)(tail - s->ring) + i < s->ring_size)
-            __builtin_prefetch(tail + i, 1);
-    }
+    const uint8_t *head = s->ring + s->head_at;
+    uint64_t most = s->ring_size - s->head_at;
+    for (uint64_t i = 0; i < bytes && i < most; i += 64)
+        __builtin_prefetch(head + i, 1);
 }
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
@@ -310,9 +228,7 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
     for (unsigned i = 0; i < n; i++) {
         struct hashes *h = &hashes[i];
         h->span = mix(t, br_load64(spans[i].span_id));
-        const struct bucket *b = bucket_of(shard_of(t, h->span), h->span);
-        __builtin_prefetch(b, 1);
-        __builtin_prefetch((const uint8_t *)b + 64, 1);
+        __builtin_prefetch(bucket_of(shard_of(t, h->span), h->span), 1);
         if (spans[i].trace_id) {
             h->family = family_hash(t, spans[i].trace_id, spans[i].service_hash);
             __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
@@ -381,9 +297,8 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
                          .seen = tenths(now_ms),
                          .pending = true,
                          .has_trace = sample->trace_id != NULL};
-    struct bucket *b = bucket_of(s, hash);
-    unsigned slot = spare(s, b);
-    if (live(s, b, slot)) {
+    struct place place = spare(s, hash);
+    if (live(s, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         r->dead = true;
         return false;
@@ -391,7 +306,7 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
     add_to_figures(t, figures_of(t, s, r, true), sample, !sample->held);
-    fill(b, slot, hash, s->head - size);
+    fill(s, &place, hash, s->head - size);
     s->n_pending++;
     return true;
 }
@@ -516,7 +431,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 
 static void init_shard(const struct join_table *t, struct shard *s, uint8_t *memory, size_t bytes)
 {
-    s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket);
+    s->n_buckets = bytes / 16 * SLOTS_SHARE / sizeof(struct bucket) & ~(uint64_t)1;
     size_t slots = s->n_buckets * sizeof(struct bucket);
     s->n_figures = (uint32_t)(bytes / 16 * (t->n_top ? FIGURES_AND_TOP_SHARE : FIGURES_SHARE) /
                               t->figures_size);

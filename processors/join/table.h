@@ -5,8 +5,9 @@
  *
  * It takes a fixed number of bytes from its beginning. Spans lie in rings, one a shard, oldest
  * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
- * label often brings a span id alone. Lookup is by one bucket of fifteen slots, two neighbouring
- * cache lines; a slot whose record has left the ring is free again without anybody touching it.
+ * label often brings a span id alone. Lookup is by one bucket of seven slots, a cache line, and
+ * now and then its neighbour; a slot whose record has left the ring is free again without anybody
+ * touching it.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes.
@@ -87,8 +88,8 @@ struct join_span {
     const uint8_t *span_id;   /* 8 bytes */
     const uint8_t *parent_id; /* or NULL */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
-    struct join_identity where;   /* when entered, in a table with threads */
+    uint32_t thread, thread_name;      /* hashes of thread.id and thread.name; 0: not known */
+    const struct join_identity *where; /* when entered, in a table with threads; or NULL */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;

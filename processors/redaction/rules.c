@@ -9,10 +9,7 @@
 #include "wire/protobuf.h"
 
 #define STEPS_MAX 100000 /* of one pattern from one place on: a millisecond or so */
-#define TIME_NS                                                                                    \
-    100000000u /* of all patterns in one item; when it is over texts are blocked ...               \
-                */
-#define TIME_NS_PER_BYTE 100u /* ... unseen. Many times what matching takes */
+#define TIME_NS_PER_BYTE 100u /* beside match_time; many times what matching takes */
 #define TEXT_MAX (32u << 20)  /* a result that would be longer is masked as a whole */
 #define TEXT_KEPT (1u << 20)
 #define PATTERN_MAX (1u << 20)
@@ -176,7 +173,7 @@ void redact_rules_begin(struct redact_rules *r, size_t size)
     r->n_gave_up = 0;
     forget_text(&r->text, &r->text_cap);
     forget_text(&r->next, &r->next_cap);
-    br_regex_time_begin(&r->time, TIME_NS + (uint64_t)size * TIME_NS_PER_BYTE);
+    br_regex_time_begin(&r->time, r->config->match_time + (uint64_t)size * TIME_NS_PER_BYTE);
 }
 
 /* Counts what a match says: whether it gave up. */

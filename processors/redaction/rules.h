@@ -30,6 +30,7 @@ struct redact_config {
     struct redact_names span_names, function_names, file_paths;
     const char *hash_function;
     struct br_secret hmac_key;
+    uint64_t match_time; /* ns */
 };
 
 extern const struct br_option redact_options[];

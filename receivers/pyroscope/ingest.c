@@ -9,7 +9,7 @@
 
 #define FIELDS_MAX 16
 #define SAMPLE_RATE 100.0
-#define SAMPLE_RATE_DIGITS 9
+#define SAMPLE_RATE_MAX 4294967295.0 /* as many as Pyroscope's number has room for */
 
 /* What a query and a content type say. */
 struct ask {
@@ -51,10 +51,10 @@ static int read_sample_rate(struct upload *u, double *ret)
     int rc = parameter(u, "sampleRate", &text, &len);
     size_t i = len && text[0] == '+';
     double rate = 0;
-    bool number = len > i && len - i <= SAMPLE_RATE_DIGITS;
+    bool number = len > i;
     for (; number && i < len; i++) {
-        number = text[i] >= '0' && text[i] <= '9';
         rate = rate * 10 + (text[i] - '0');
+        number = text[i] >= '0' && text[i] <= '9' && rate <= SAMPLE_RATE_MAX;
     }
     *ret = number ? rate : SAMPLE_RATE;
     return rc;

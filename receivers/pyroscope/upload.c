@@ -36,11 +36,12 @@ int upload_gunzip(struct upload *u, struct upload_bytes *bytes)
     size_t max = u->x->door->max_body;
     struct upload_bytes b = *bytes;
     struct br_buf *plain = NULL;
-    for (int i = 0; i < UPLOAD_LAYERS && b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b;
-         i++) {
+    for (int i = 0; b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
-        int rc = br_decompress(u->p->ingest.codec, BR_ENCODING_GZIP, b.data, b.len, max - u->size,
-                               u->p->ingest.node->host->pool, &next, &u->err);
+        int rc = i == UPLOAD_LAYERS
+                     ? br_err_set(&u->err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
+                     : br_decompress(u->p->ingest.codec, BR_ENCODING_GZIP, b.data, b.len,
+                                     max - u->size, u->p->ingest.node->host->pool, &next, &u->err);
         br_buf_unref(plain);
         if (rc)
             return rc;

@@ -2,6 +2,7 @@
 #include "pipeline/batch.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
@@ -22,6 +23,7 @@ struct batch {
 /* The pieces of one batch while they are made. */
 struct pieces {
     struct br_batcher *batcher;
+    struct br_item *whole;
     struct br_list items;
 };
 
@@ -29,7 +31,8 @@ struct br_batcher {
     struct br_node *node;
     struct br_host *host;
     enum br_signal signal;
-    struct br_batch_config config;
+    struct br_batch_config config; /* its metadata is this: */
+    char *metadata;
     struct br_consumer *next;
     struct br_item *gathered; /* traces: the parts; profiles: only the debt until it leaves */
     struct br_merge *merge;   /* profiles */
@@ -102,6 +105,10 @@ static void on_piece(struct br_item *item, void *arg)
 static int add_piece(struct br_item *item, void *arg)
 {
     struct pieces *p = arg;
+    if (item != p->whole && !br_item_keep_metadata(item, p->whole)) {
+        br_item_free(item);
+        return BR_ENOMEM;
+    }
     br_list_append(&p->items, &item->link);
     return 0;
 }
@@ -144,6 +151,20 @@ static void send_late(struct batch *batch, struct br_item *item)
     br_consume(batch->batcher->next, item);
 }
 
+/* Where a batch is gathered. */
+static struct br_item *new_batch(struct br_batcher *b)
+{
+    struct br_item *item = br_item_new(b->host, b->signal);
+    if (!item || !b->config.metadata_len)
+        return item;
+    item->metadata =
+        br_arena_strndup(&item->arena, b->config.metadata, b->config.metadata_len);
+    if (item->metadata)
+        return item;
+    br_item_free(item);
+    return NULL;
+}
+
 static void park_timer(struct br_batcher *b)
 {
     b->timing = false;
@@ -164,9 +185,9 @@ static bool leave(struct br_batcher *b)
     b->overdue = false;
     if (!gathered_any(b))
         return true;
-    struct pieces pieces = {.batcher = b};
+    struct pieces pieces = {.batcher = b, .whole = b->gathered};
     struct batch *batch = b->config.late ? br_calloc(1, sizeof *batch) : NULL;
-    struct br_item *fresh = br_item_new(b->host, b->signal);
+    struct br_item *fresh = new_batch(b);
     br_list_init(&pieces.items);
     if ((b->config.late && !batch) || !fresh ||
         (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
@@ -317,7 +338,11 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->next = next;
     br_list_init(&b->waiting);
     br_list_init(&b->out);
-    b->gathered = br_item_new(b->host, signal);
+    b->metadata = config->metadata_len ? br_malloc(config->metadata_len) : NULL;
+    if (b->metadata)
+        memcpy(b->metadata, config->metadata, config->metadata_len);
+    b->config.metadata = b->metadata;
+    b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
     if (signal == BR_PROFILES)
         b->merge = br_merge_new(b->host, MERGE_MAX_BYTES);
     if (!config->late)
@@ -327,6 +352,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
         br_keeper_free(b->keeper);
         br_merge_free(b->merge);
         br_item_free(b->gathered);
+        br_free(b->metadata);
         br_free(b);
         return NULL;
     }
@@ -366,5 +392,6 @@ void br_batcher_free(struct br_batcher *b)
         br_keep_drop(b->node, b->gathered, "shutdown", &o, &b->log_limit);
     br_item_free(b->gathered);
     br_merge_free(b->merge);
+    br_free(b->metadata);
     br_free(b);
 }

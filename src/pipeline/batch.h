@@ -29,6 +29,8 @@ struct br_batch_config {
     bool bytes;          /* sizes are bytes on the wire, not items */
     bool late;           /* acknowledge late */
     bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
+    const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
+    size_t metadata_len;  /* 0: none */
 };
 
 struct br_batcher;

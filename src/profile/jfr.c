@@ -45,8 +45,8 @@ static int64_t duration_of(const char *s)
     static const struct {
         const char *unit;
         double ns;
-    } units[] = {{"", 1},     {"ns", 1},     {"us", 1e3},     {"ms", 1e6},
-                 {"s", 1e9},  {"m", 60e9},   {"h", 3600e9},   {"d", 86400e9}};
+    } units[] = {{"", 1},    {"ns", 1},   {"us", 1e3},   {"ms", 1e6},
+                 {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {"d", 86400e9}};
     double n = 0;
     for (; *s >= '0' && *s <= '9'; s++)
         n = n * 10 + (*s - '0');
@@ -64,11 +64,11 @@ static int on_setting(struct recording *r, const uint64_t *v)
     if (rc)
         return rc;
     uint32_t class = r->chunk.class_of[BR_JFR_EXECUTION_SAMPLE];
-    bool of_samples = class != BR_JFR_NO_CLASS &&
-                      r->chunk.classes[class].id == (int64_t)v[BR_JFR_ID];
+    bool of_samples =
+        class != BR_JFR_NO_CLASS && r->chunk.classes[class].id == (int64_t)v[BR_JFR_ID];
     if (text_is(&r->text, "event")) {
         rc = read_text(r, v[BR_JFR_VALUE], &r->event);
-        r->has_event = true;
+        r->has_event = r->event.len > 0; /* the profiler writes null where it was not asked */
         r->wall = !rc && text_is(&r->event, "wall");
     } else if (of_samples && (text_is(&r->text, "period") || text_is(&r->text, "interval"))) {
         rc = read_text(r, v[BR_JFR_VALUE], &r->text);
@@ -128,8 +128,8 @@ static int thread_of(struct recording *r, uint64_t id, uint32_t *ret)
         (void)br_jfr_constant(&r->chunk, BR_JFR_THREAD, id, v);
         int rc = read_thread(r, v, &thread);
         if (!rc)
-            rc = br_grow(&s->threads, &s->threads_cap, (size_t)s->n_threads + 1,
-                         sizeof *s->threads, UINT32_MAX);
+            rc = br_grow(&s->threads, &s->threads_cap, (size_t)s->n_threads + 1, sizeof *s->threads,
+                         UINT32_MAX);
         if (rc)
             return rc;
         s->threads[s->n_threads] = thread;
@@ -187,7 +187,8 @@ static bool plain_kind(int type, const struct br_jfr_chunk *c, const uint64_t *v
     }
 }
 
-/* Samples of a running thread are CPU time; asked for wall time, the profiler samples all threads. */
+/* Samples of a running thread are CPU time; asked for wall time, the profiler samples all threads.
+ */
 static int on_time(struct recording *r, int type, const uint64_t *v, struct br_jfr_sample *sample)
 {
     uint32_t state;
@@ -212,7 +213,7 @@ static int on_event(struct recording *r, int type, const uint64_t *v, struct br_
         return on_setting(r, v);
     struct br_jfr_sample sample = {.values = {1, 0}};
     int rc = br_jfr_stack(&r->stacks, &r->chunk, v[BR_JFR_STACK], &sample.key.stack, err);
-    if (rc <= 0)
+    if (rc < 0 || (!rc && r->samples.fold))
         return rc;
     rc = tags_of(r, v, &sample.key.tags);
     if (!rc && !r->samples.fold) {

@@ -5,17 +5,17 @@
  * A file is a row of chunks that know nothing of each other. A chunk has a header, events, and two
  * events the header points at: the metadata, which says of which fields each type consists, and the
  * last checkpoint, which holds constant pools (stack traces, methods, symbols ...) and leads to the
- * checkpoint before it. What an event or a pool's entry holds is only known by its metadata: a reader
- * has to go over all fields to find one, and over all entries to find the next pool.
+ * checkpoint before it. What an event or a pool's entry holds is only known by its metadata: a
+ * reader has to go over all fields to find one, and over all entries to find the next pool.
  *
- * So metadata gives every field that anybody wants a slot (enum br_jfr_slot), all others slot 0, and
- * one loop (br_jfr_value) reads any value of any type. Pools are indexed, not decoded: an entry is where
- * it begins and, once somebody resolved it, what it became.
+ * So metadata gives every field that anybody wants a slot (enum br_jfr_slot), all others slot 0,
+ * and one loop (br_jfr_value) reads any value of any type. Pools are indexed, not decoded: an entry
+ * is where it begins and, once somebody resolved it, what it became.
  *
  * Input is hostile. Every read is bounded by the chunk; after the first that is not, the reader is
- * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is allocated
- * is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which has two at
- * least), 48 for a class or a field (seven), 16 for a string of the metadata (one).
+ * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is
+ * allocated is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which
+ * has two at least), 48 for a class or a field (seven), 16 for a string of the metadata (one).
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -47,6 +47,10 @@ static inline uint64_t br_jfr_varint(struct br_jfr_in *in)
 {
     if (__builtin_expect(in->p < in->end && *in->p < 0x80, 1))
         return *in->p++;
+    if (in->end - in->p >= 2 && in->p[1] < 0x80) {
+        in->p += 2;
+        return (uint64_t)in->p[-1] << 7 | (in->p[-2] & 0x7f);
+    }
     return br_jfr_varint_slow(in);
 }
 
@@ -189,6 +193,8 @@ void br_jfr_ids_release(struct br_jfr_ids *t);
 
 /* --- A chunk ---------------------------------------------------------------------------------- */
 
+#define BR_JFR_WANTED 1024 /* ten bits: what two bytes of LEB128 surely have */
+
 struct br_jfr_chunk {
     const uint8_t *data;
     uint32_t size;
@@ -196,12 +202,16 @@ struct br_jfr_chunk {
     uint32_t pools_at, metadata_at;
     uint64_t start_ns, duration_ns, start_ticks, ticks_per_second;
 
+    const uint8_t *known; /* the metadata that the following is of */
+    uint32_t known_len;   /* 0: of none */
+    bool known_packed;
     struct br_jfr_class *classes; /* by id, ascending */
     uint32_t n_classes, classes_cap;
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
-    uint32_t class_of[BR_JFR_N_TYPES]; /* index, or BR_JFR_NO_CLASS */
+    uint32_t class_of[BR_JFR_N_TYPES];                      /* index, or BR_JFR_NO_CLASS */
     int64_t event_ids[BR_JFR_N_TYPES - BR_JFR_FIRST_EVENT]; /* of those that have a class */
+    bool wanted[BR_JFR_WANTED]; /* by an event's type modulo: whether event_ids has one of these */
     struct br_jfr_ids pools[BR_JFR_N_TYPES]; /* of THREAD to SYMBOL, and of STRING */
 };
 
@@ -209,7 +219,8 @@ struct br_jfr_chunk {
 #define BR_JFR_HEADER 68
 
 /* Reads the chunk that begins at data[0], up to its events, replacing what `c` had. Returns 0,
- * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until the next. */
+ * BR_EINVAL with a sentence or BR_ENOMEM. `c` may be zeroed; it borrows `data` until
+ * br_jfr_chunk_release. */
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *c);
 
@@ -219,27 +230,32 @@ int br_jfr_metadata(struct br_jfr_chunk *c, struct br_err *err);
 int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err);
 
 /* A reader from offset `at` to the chunk's end. */
-struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at);
+static inline struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at)
+{
+    bool bad = at < BR_JFR_HEADER || at > c->size;
+    const uint8_t *end = c->data + c->size;
+    return (struct br_jfr_in){bad ? end : c->data + at, end, c->packed, bad};
+}
 
 /* The class with this id, or NULL. */
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id);
 
-/* Reads the first `n_fields` fields of a value and puts those with a slot into `v`. Structures may be
- * nested eight deep. */
+/* Reads the first `n_fields` fields of a value and puts those with a slot into `v`. Structures may
+ * be nested eight deep. */
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_class *k,
-                 uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS]);
+                  uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS]);
 
 /* The entry of a pool, its fields in `v` (others are 0), or NULL when there is none. */
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
                                      uint64_t id, uint64_t v[BR_JFR_N_SLOTS]);
 
-/* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot be
- * read appends nothing. Sequences that are no UTF-8 are appended as they are. */
+/* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot
+ * be read appends nothing. Sequences that are no UTF-8 are appended as they are. */
 void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out);
 
-/* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where the
- * next does. Events of types that nobody wants are left out. Returns the type with `v` filled, 0 at
- * the end, or BR_EINVAL with a sentence. */
+/* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where
+ * the next does. Events of types that nobody wants are left out. Returns the type with `v` filled,
+ * 0 at the end, or BR_EINVAL with a sentence. */
 int br_jfr_event(const struct br_jfr_chunk *c, uint32_t *at, uint64_t v[BR_JFR_N_SLOTS],
                  struct br_err *err);
 
@@ -251,7 +267,7 @@ int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *c, uint64_t ticks);
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-/* Makes names that the virtual machine numbers (accessors, lambdas, proxies, unpacked libraries) one
- * name, in place, as Pyroscope does: the number becomes "_". Returns the new length. `name` has room
- * for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
+/* Makes names that the virtual machine numbers (accessors, lambdas, proxies, unpacked libraries)
+ * one name, in place, as Pyroscope does: the number becomes "_". Returns the new length. `name` has
+ * room for `len` + 1 bytes. Source: jfr-parser 0.18, parser/symbols.go. */
 size_t br_jfr_merge_name(char *name, size_t len);

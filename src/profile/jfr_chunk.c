@@ -50,11 +50,8 @@ int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struc
 
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
 {
-    c->n_classes = c->n_fields = 0;
-    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++) {
+    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         br_jfr_ids_clear(&c->pools[i]);
-        c->class_of[i] = BR_JFR_NO_CLASS;
-    }
     int rc = br_jfr_header(c, data, len, err);
     if (!rc)
         rc = br_jfr_metadata(c, err);
@@ -68,14 +65,6 @@ void br_jfr_chunk_release(struct br_jfr_chunk *c)
     br_free(c->classes);
     br_free(c->fields);
     *c = (struct br_jfr_chunk){0};
-}
-
-struct br_jfr_in br_jfr_at(const struct br_jfr_chunk *c, uint64_t at)
-{
-    struct br_jfr_in in = {.end = c->data + c->size, .packed = c->packed};
-    in.bad = at < BR_JFR_HEADER || at > c->size;
-    in.p = in.bad ? in.end : c->data + at;
-    return in;
 }
 
 /* a * NS / per, as much as fits. */

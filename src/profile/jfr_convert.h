@@ -2,21 +2,24 @@
 /*
  * From a recording to profiles. Internal to src/profile/jfr*.c.
  *
- * Events become samples in tables of their kind; all tables are written at the end, because a label of
- * the series (`jfr_event`) may stand anywhere in the recording, and because one event can be of two
- * profiles. Dictionary entries go to the builder at once.
+ * Events become samples in tables of their kind; all tables are written at the end, because a label
+ * of the series (`jfr_event`) may stand anywhere in the recording, and because one event can be of
+ * two profiles. Dictionary entries go to the builder at once.
  *
  * Two ways to keep a sample:
- * - What a Pyroscope client sent goes on to Pyroscope, and must be there what it would have been had it
- *   gone there directly: samples of equal stack and labels are folded, threads and times forgotten.
+ * - What a Pyroscope client sent goes on to Pyroscope, and must be there what it would have been
+ * had it gone there directly: samples of equal stack and labels are folded, threads and times
+ * forgotten, samples whose stack is not in the recording too.
  * - Otherwise nothing is lost: each event is a sample with its time, and has `thread.name` and
- *   `thread.id` (Java's number, as OpenTelemetry's Java agent has it on spans) as attributes, so that a
- *   join can find the span that was open then.
+ *   `thread.id` (Java's number, as OpenTelemetry's Java agent has it on spans) as attributes, so
+ * that a join can find the span that was open then.
  *
- * Source: jfr-parser 0.18, pprof/. Where it differs from this code, it is wrong about the recording:
+ * Source: jfr-parser 0.18, pprof/. Where it differs from this code, it is wrong about the
+ * recording:
  * - The number of samples of a profiler.WallClockSample counts for that event only.
  * - Ids of stack traces are known within their chunk only.
  * - Durations are in the header's ticks.
+ * - A profile of times has a period, so that its values can be told as numbers of samples.
  */
 #pragma once
 
@@ -25,7 +28,8 @@
 #include "profile/jfr.h"
 #include "profile/profile.h"
 
-/* --- Labels: the LabelsSnapshot that goes beside a recording --------------------------------------- */
+/* --- Labels: the LabelsSnapshot that goes beside a recording
+ * --------------------------------------- */
 
 struct br_jfr_label {
     uint32_t key;       /* the builder's string */
@@ -35,6 +39,8 @@ struct br_jfr_label {
 struct br_jfr_context {
     const struct br_jfr_label *v; /* keys ascending, each once */
     uint32_t n;
+    bool has_span, has_trace; /* old agents have the span's ids among the labels */
+    uint8_t span_id[8], trace_id[16];
 };
 
 struct br_jfr_labels {
@@ -48,8 +54,8 @@ struct br_jfr_labels {
 /* Reads the message into `scratch`; contexts of equal content share an index. Returns 0, BR_EINVAL
  * with a sentence, or BR_ENOMEM. Borrows `data` until br_jfr_labels_release, which a zeroed one may
  * have too. */
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
-                       struct br_build *b, struct br_arena *scratch, struct br_err *err);
+int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len, struct br_build *b,
+                       struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *l);
 
 /* The string with this id; NULL and length 0 when there is none. */
@@ -141,8 +147,8 @@ struct br_jfr_stacks {
     uint32_t locations_cap;
 };
 
-/* The builder's stack for a reference of an event. Returns 1, 0 when the chunk has no such trace, or
- * BR_EINVAL with a sentence, or BR_ENOMEM. */
+/* The builder's stack for a reference of an event. Returns 1, 0 when the chunk has no such trace,
+ * or BR_EINVAL with a sentence, or BR_ENOMEM. */
 int br_jfr_stack(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, uint64_t id, uint32_t *ret,
                  struct br_err *err);
 void br_jfr_stacks_release(struct br_jfr_stacks *s);
@@ -152,7 +158,8 @@ void br_jfr_stacks_release(struct br_jfr_stacks *s);
 struct br_jfr_result {
     const struct br_jfr_samples *samples;
     const struct br_jfr_labels *labels;
-    const char *event; /* what async-profiler was asked to sample; NULL: the recording does not say */
+    const char
+        *event; /* what async-profiler was asked to sample; NULL: the recording does not say */
     int64_t period_ns; /* what a sample of CPU and wall time stands for */
     uint64_t start_ns, duration_ns;
 };

@@ -5,6 +5,7 @@
  * Source: the Pyroscope Java agent's JfrLabels.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/map.h"
 #include "base/mem.h"
@@ -52,6 +53,7 @@ struct reader {
     struct br_map *contents; /* a context's labels to its index + 1 */
     struct label *labels;
     uint32_t n, cap;
+    struct br_jfr_context context; /* the ids in what is being read */
 };
 
 const void *br_jfr_label_text(const struct br_jfr_labels *l, uint64_t id, size_t *ret_len)
@@ -61,6 +63,28 @@ const void *br_jfr_label_text(const struct br_jfr_labels *l, uint64_t id, size_t
     return e ? l->strings[e->at - 1] : NULL;
 }
 
+static bool is(const void *text, size_t len, const char *name)
+{
+    return len == strlen(name) && memcmp(text, name, len) == 0;
+}
+
+/* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts.
+ */
+static void find_ids(struct br_jfr_context *c, const void *key, size_t key_len, const void *value,
+                     size_t len)
+{
+    uint8_t id[8];
+    bool span = is(key, key_len, "span_id");
+    if (span || is(key, key_len, "profile_id")) {
+        if ((span || !c->has_span) && br_hex_id(value, len, id, sizeof id)) {
+            memcpy(c->span_id, id, sizeof id);
+            c->has_span = true;
+        }
+    } else if (is(key, key_len, "trace_id")) {
+        c->has_trace = br_hex_id(value, len, c->trace_id, sizeof c->trace_id);
+    }
+}
+
 static int add_label(struct reader *r, const struct pair *pair)
 {
     size_t key_len, value_len;
@@ -68,6 +92,8 @@ static int add_label(struct reader *r, const struct pair *pair)
     const void *value = br_jfr_label_text(r->l, pair->number, &value_len);
     if (!key_len)
         return 0;
+    if (value)
+        find_ids(&r->context, key, key_len, value, value_len);
     struct label label = {.order = r->n};
     label.is.key = br_build_string(r->build, key, key_len);
     label.is.attribute = br_build_attribute_text(r->build, label.is.key, value, value_len);
@@ -106,6 +132,7 @@ static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
     struct br_field f;
     struct pair pair;
     r->n = 0;
+    r->context = (struct br_jfr_context){0};
     while (p && p < end) {
         p = br_field_next(p, end, &f);
         if (!p)
@@ -133,7 +160,9 @@ static int add_context(struct reader *r, const struct pair *pair)
     size_t bytes = n * sizeof *v;
     uint32_t index = (uint32_t)(uintptr_t)br_map_get(r->contents, v, bytes);
     if (!index) {
-        l->contexts[l->n_contexts] = (struct br_jfr_context){v, n};
+        r->context.v = v;
+        r->context.n = n;
+        l->contexts[l->n_contexts] = r->context;
         index = ++l->n_contexts;
         rc = br_map_put(r->contents, v, bytes, (void *)(uintptr_t)index, NULL);
         if (rc)
@@ -195,8 +224,8 @@ static int read_maps(struct reader *r, const uint8_t *data, size_t len)
     return rc ? rc : each(r, data, len, 1, add_context, NULL);
 }
 
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
-                       struct br_build *b, struct br_arena *scratch, struct br_err *err)
+int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len, struct br_build *b,
+                       struct br_arena *scratch, struct br_err *err)
 {
     struct reader r = {.l = l, .build = b, .scratch = scratch};
     int rc = len > UINT32_MAX ? BR_EINVAL : read_maps(&r, data, len);

@@ -72,9 +72,8 @@ int br_jfr_pools(struct br_jfr_chunk *c, struct br_err *err)
         uint32_t next = 0;
         int rc = read_checkpoint(c, at, before, &next);
         if (rc == BR_EINVAL)
-            return br_err_set(err, rc,
-                              "the constant pools at byte %u of the chunk are cut off or malformed",
-                              at);
+            return br_err_set(
+                err, rc, "the constant pools at byte %u of the chunk are cut off or malformed", at);
         if (rc)
             return rc;
         before = at;

@@ -55,8 +55,7 @@ static int function_of(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, ui
         e->note = NEVER;
         return 0;
     }
-    int rc =
-        add_function(s, c, class[BR_JFR_SYMBOL_NAME], method[BR_JFR_SYMBOL_NAME], ret, err);
+    int rc = add_function(s, c, class[BR_JFR_SYMBOL_NAME], method[BR_JFR_SYMBOL_NAME], ret, err);
     if (rc > 0)
         e->note = *ret + RESOLVED;
     return rc;
@@ -64,7 +63,7 @@ static int function_of(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, ui
 
 static uint32_t mapping_of(struct br_jfr_stacks *s)
 {
-    static const char key[] = "pprof.mapping.has_functions";
+    static const char key[] = BR_MAPPING_HAS_FUNCTIONS;
     if (!s->mapping) {
         uint32_t name = br_build_string(s->build, key, sizeof key - 1);
         uint32_t attribute = br_build_attribute_bool(s->build, name, true);

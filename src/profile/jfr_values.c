@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "profile/jfr.h"
+#include "wire/protobuf.h"
 
 #define DEPTH_MAX 8
 
@@ -68,7 +69,7 @@ static void pass(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struc
 }
 
 void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const struct br_jfr_class *k,
-                 uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS])
+                  uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS])
 {
     const struct br_jfr_field *f = c->fields + k->first;
     for (const struct br_jfr_field *end = f + n_fields; f < end; f++) {
@@ -102,29 +103,69 @@ static int bad_event(uint32_t at, struct br_err *err)
                       at);
 }
 
+/* The size that an event begins with, when it has one byte or, padded, four, as machines write it;
+ * returns how many bytes, or 0. Where an event ends is what the next one waits for. */
+static unsigned read_size(uint64_t w, uint32_t *ret)
+{
+    if (!(w & 0x80)) {
+        *ret = w & 0x7f;
+        return 1;
+    }
+    if ((w & 0x80808080) != 0x808080)
+        return 0;
+    *ret = (uint32_t)((w & 0x7f) | (w >> 1 & 0x3f80) | (w >> 2 & 0x1fc000) | (w >> 3 & 0xfe00000));
+    return 4;
+}
+
+/* A type modulo BR_JFR_WANTED: of its first two bytes, however many it has. */
+static size_t low_bits(uint64_t w)
+{
+    return (w & 0x7f) | (w >> 1 & 0x380 & -(w >> 7 & 1));
+}
+
+/* Where the next event is that somebody may want, from `at` on: most of a machine's are nobody's.
+ */
+static uint32_t pass_unwanted(const struct br_jfr_chunk *c, uint32_t at)
+{
+    const uint8_t *p = c->data + at, *end = c->data + c->size;
+    while (c->packed && end - p >= 16) {
+        uint64_t w = br_load64(p);
+        uint32_t size;
+        unsigned n = read_size(w, &size);
+        if (!n || size <= n || size > end - p || c->wanted[low_bits(w >> 8 * n)])
+            break;
+        p += size;
+    }
+    return (uint32_t)(p - c->data);
+}
+
+static unsigned event_type(const struct br_jfr_chunk *c, int64_t id)
+{
+    unsigned type = BR_JFR_FIRST_EVENT;
+    while (type < BR_JFR_N_TYPES &&
+           (c->event_ids[type - BR_JFR_FIRST_EVENT] != id || c->class_of[type] == BR_JFR_NO_CLASS))
+        type++;
+    return type;
+}
+
 int br_jfr_event(const struct br_jfr_chunk *c, uint32_t *at, uint64_t v[BR_JFR_N_SLOTS],
                  struct br_err *err)
 {
-    while (*at < c->size) {
+    while ((*at = pass_unwanted(c, *at)) < c->size) {
         struct br_jfr_in in = br_jfr_at(c, *at);
-        uint32_t size = br_jfr_int(&in);
+        uint32_t from = *at, size = br_jfr_int(&in);
         int64_t id = (int64_t)br_jfr_long(&in);
-        if (in.bad || size > c->size - *at || in.p > c->data + *at + size)
-            return bad_event(*at, err);
-        in.end = c->data + *at + size;
-        unsigned type = BR_JFR_FIRST_EVENT;
-        while (type < BR_JFR_N_TYPES && c->event_ids[type - BR_JFR_FIRST_EVENT] != id)
-            type++;
-        if (type < BR_JFR_N_TYPES && c->class_of[type] != BR_JFR_NO_CLASS) {
-            const struct br_jfr_class *k = &c->classes[c->class_of[type]];
-            memset(v, 0, BR_JFR_N_SLOTS * sizeof *v);
-            br_jfr_value(&in, c, k, k->n_needed, v);
-            if (in.bad)
-                return bad_event(*at, err);
-            *at += size;
-            return (int)type;
-        }
+        if (in.bad || size > c->size - from || in.p > c->data + from + size)
+            return bad_event(from, err);
+        in.end = c->data + from + size;
         *at += size;
+        unsigned type = event_type(c, id);
+        if (type == BR_JFR_N_TYPES)
+            continue;
+        const struct br_jfr_class *k = &c->classes[c->class_of[type]];
+        memset(v, 0, BR_JFR_N_SLOTS * sizeof *v);
+        br_jfr_value(&in, c, k, k->n_needed, v);
+        return in.bad ? bad_event(from, err) : (int)type;
     }
     return 0;
 }

@@ -4,8 +4,8 @@
 #include "base/mem.h"
 #include "profile/jfr_convert.h"
 
-/* What jfr-parser makes of each kind: the metric's name, which is Pyroscope's `__name__`, one or two
- * sample types, the period's type. */
+/* What jfr-parser makes of each kind: the metric's name, which is Pyroscope's `__name__`, one or
+ * two sample types, the period's type. */
 struct profile {
     const char *metric;
     struct {
@@ -92,8 +92,10 @@ static size_t tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint
         own[1][1] = br_build_attribute_text(w->build, own[1][0], name, name_len);
     if (traced)
         own[2][1] = hex_attribute(w, own[2][0], trace, sizeof trace);
-    *ret_link = t->span_id ? br_build_link(w->build, traced ? trace : NULL, span) : 0;
     const struct br_jfr_context *c = t->context ? &l->contexts[t->context - 1] : NULL;
+    const uint8_t *trace_id = traced ? trace : c && c->has_trace ? c->trace_id : NULL;
+    const uint8_t *span_id = t->span_id ? span : c && c->has_span ? c->span_id : NULL;
+    *ret_link = span_id ? br_build_link(w->build, trace_id, span_id) : 0;
     for (uint32_t i = 0; c && i < c->n; i++) {
         bool said = false; /* a key stands once in a sample */
         for (int k = 0; k < 3; k++)
@@ -139,12 +141,12 @@ static int write_samples(struct writer *w, const struct br_jfr_table *t, int whi
 
 static int write_scope(struct writer *w, const char *metric)
 {
-    const char *name = w->source->pyroscope_name ? w->source->pyroscope_name
+    const char *name = w->source->pyroscope_name   ? w->source->pyroscope_name
                        : w->source->from_pyroscope ? metric
                                                    : NULL;
     struct br_addition attributes = {0};
-    if (name && br_add_string(w->scratch, &attributes, 3, BR_SCOPE_PYROSCOPE_NAME, name,
-                              strlen(name)))
+    if (name &&
+        br_add_string(w->scratch, &attributes, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name)))
         return BR_ENOMEM;
     br_build_scope(w->build, NULL, NULL, name ? &attributes : NULL);
     return 0;
@@ -157,16 +159,14 @@ static int write_kind(struct writer *w, enum br_jfr_kind kind)
     struct br_build *b = w->build;
     int rc = t->n ? write_scope(w, p->metric) : 0;
     for (int i = 0; i < 2 && t->n && p->values[i].type && !rc; i++) {
-        const struct br_build_profile profile = {
-            .type = text(b, p->values[i].type),
-            .unit = text(b, p->values[i].unit),
-            .period_type = text(b, p->period.type),
-            .period_unit = text(b, p->period.unit),
-            /* jfr-parser leaves it out. */
-            .period = p->by_period && !w->source->from_pyroscope ? w->r->period_ns : 0,
-            .time_ns = w->r->start_ns,
-            .duration_ns = w->r->duration_ns,
-            .profile_id = w->source->profile_id};
+        const struct br_build_profile profile = {.type = text(b, p->values[i].type),
+                                                 .unit = text(b, p->values[i].unit),
+                                                 .period_type = text(b, p->period.type),
+                                                 .period_unit = text(b, p->period.unit),
+                                                 .period = p->by_period ? w->r->period_ns : 0,
+                                                 .time_ns = w->r->start_ns,
+                                                 .duration_ns = w->r->duration_ns,
+                                                 .profile_id = w->source->profile_id};
         br_build_profile(b, &profile);
         rc = write_samples(w, t, i, p->by_period ? w->r->period_ns : 1);
     }
@@ -188,8 +188,7 @@ static int write_resource(struct writer *w)
     }
     if (!event && w->source->from_pyroscope)
         event = "";
-    if (event &&
-        br_add_string(w->scratch, &attributes, 1, "jfr_event", event, strlen(event)))
+    if (event && br_add_string(w->scratch, &attributes, 1, "jfr_event", event, strlen(event)))
         return BR_ENOMEM;
     br_build_resource(w->build, attributes.len ? &attributes : NULL);
     return 0;

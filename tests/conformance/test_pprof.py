@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pprofs written by Go's runtime, as Go's own `pprof -raw` prints them and as we convert them.
+"""pprofs written by Go's runtime and by the SDKs of other languages, as Go's own `pprof -raw` prints them
+and as we convert them.
 
-tests/data/pprof holds both, and make.go, which made them.
+tests/data/pprof holds both, and make.go and make_sdks.py, which made them.
 """
 
 import json
@@ -54,7 +55,8 @@ class Raw:
     def mapping(line):
         match = re.fullmatch(r"(\d+): (\S+)/(\S+)/(\S+) (\S*) (\S*) ?((?:\[..\])*)", line)
         flags = re.findall(r"\[(..)\]", match[7])
-        return match[1], (*(int(match[i], 16) for i in (2, 3, 4)), match[5], match[6], flags)
+        mapping = (*(int(match[i], 16) for i in (2, 3, 4)), match[5], match[6], flags)
+        return match[1], mapping if any(mapping) else None  # one that pprof gives to those without
 
     def read_locations(self, text):
         for line in text.splitlines():
@@ -62,8 +64,9 @@ class Raw:
                 address, mapping, frames = int(match[2], 16), self.mappings.get(match[3]), []
                 self.locations[match[1]] = (address, mapping, frames)
                 line = match[4]
-            if match := re.fullmatch(r" *(.*?) (\S*):(\d+):(\d+) s=(\d+)", line):
-                frames.append((match[1], match[2], *(int(match[i]) for i in (3, 4, 5))))
+            if match := re.fullmatch(r" *(.*?) (<.*>|\S*):(\d+):(\d+) s=(\d+)(?:\((.*)\))?", line):
+                system = match[1] if match[6] is None else match[6]  # in brackets where it is another
+                frames.append((match[1], system, match[2], *(int(match[i]) for i in (3, 4, 5))))
 
 
 # --- Ours -------------------------------------------------------------------------------------
@@ -112,8 +115,8 @@ class Ours:
         frames = []
         for line in entry.get("lines", []):
             f = self.at("functionTable", line.get("functionIndex", 0))
-            frames.append((self.text(f.get("nameStrindex", 0)), self.text(f.get("filenameStrindex", 0)),
-                           int(line.get("line", 0)), int(line.get("column", 0)),
+            frames.append((self.text(f.get("nameStrindex", 0)), self.text(f.get("systemNameStrindex", 0)),
+                           self.text(f.get("filenameStrindex", 0)), int(line.get("line", 0)), int(line.get("column", 0)),
                            int(f.get("startLine", 0))))
         return int(entry.get("address", 0)), self.mapping(entry.get("mappingIndex", 0)), frames
 
@@ -142,15 +145,16 @@ def test_holds_what_go_reads(name):
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
 def test_says_when_and_how(name):
     raw, ours = Raw(name), Ours(convert(name))
-    when = re.sub(r"\.(\d+) .*", "", raw.head["Time"])
+    when = re.sub(r"(\.\d+)? \+0000 UTC.*", "", raw.head["Time"])
     second = datetime.strptime(when, "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
-    fraction = int(re.search(r"\.(\d+)", raw.head["Time"])[1].ljust(9, "0"))
+    fraction = int((re.search(r"\.(\d+)", raw.head["Time"]) or ["", "0"])[1].ljust(9, "0"))
     for profile in ours.profiles:
         assert int(profile["timeUnixNano"]) == int(second) * 10**9 + fraction
         assert " ".join(ours.type(profile["periodType"])) == raw.head["PeriodType"]
         assert int(profile["period"]) == int(raw.head["Period"])
-        duration = float(raw.head.get("Duration", "0").rstrip("m"))
-        assert abs(int(profile.get("durationNano", 0)) / 1e6 - duration) < 100
+        ns = int(profile.get("durationNano", 0))
+        duration = f"{ns / 1e9:.9g}s" if ns >= 10**9 else f"{ns / 1e6:.9g}ms"
+        assert duration[:4] == raw.head.get("Duration", "0ms")
     default = [t[0] for t in raw.types if t[2]]
     scope = {a["key"]: a["value"] for a in ours.scope["scope"]["attributes"]}
     want = [{"stringValue": default[0]}] if default else []
@@ -159,18 +163,22 @@ def test_says_when_and_how(name):
     assert [int(v["intValue"]) for v in order] == list(range(len(raw.types)))
 
 
-def test_links():
-    ours = Ours(convert("cpu"))
-    for sample in ours.profiles[0]["samples"]:
-        labels = ours.attributes(sample.get("attributeIndices", []))
-        span = labels.get("span_id", "").lower()
-        trace = labels.get("trace_id", "0" * 32 if span else "")
-        assert ours.link(sample) == (trace, span)
-    assert {ours.link(s)[1] for s in ours.profiles[0]["samples"]} >= {"00f067aa0ba902b7",
-                                                                       "00f067aa0ba902b8"}
-    ours = Ours(convert("goroutine"))
-    (short,) = {ours.link(s) for s in ours.profiles[0]["samples"]} - {("", "")}
-    assert short == ("0" * 32, "0" * 15 + "1")
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "empty"])
+def test_links(name):
+    """Labels' ids, which are the ones that Go reads; short ones are numbers."""
+    found = set()
+    for profile in (ours := Ours(convert(name))).profiles:
+        for sample in profile["samples"]:
+            labels = ours.attributes(sample.get("attributeIndices", []))
+            span = labels.get("span_id", "").lower()
+            trace = labels.get("trace_id", "0" * 32) if span else ""
+            assert ours.link(sample) == (trace, span and span.zfill(16))
+            found.add(span)
+    if name == "cpu":
+        assert found >= {"00f067aa0ba902b7", "00f067aa0ba902b8"}
+    elif name == "goroutine":
+        assert found == {"", "1"}
+    assert len(found) > 1 or not name.startswith("sdk_")
 
 
 def test_empty():

@@ -7,11 +7,14 @@ import json
 import pathlib
 import re
 import subprocess
+import time
 
 import pytest
 
 import clients
+import ingest
 import otlp
+import pprof
 import profile_view
 import scene
 from braid import BINARY, DEADLINE_S, exporter, pipelines
@@ -37,6 +40,7 @@ class Example:
     figures: bool = False       # and with what their samples add up to
     authorization: str | None = None  # at the destination of spans, which is https
     health: bool = False
+    pushed: bool = False        # profiles come and go by Pyroscope's protocols
     zstd: bool = False          # over gRPC, which the sink's library does not know: another Braid does
     gauges: dict = dataclasses.field(default_factory=dict)  # bounds of the file that metrics show
 
@@ -50,6 +54,7 @@ EXAMPLES = {
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "json"), ("otlp", "grpc")),
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
+    "pyroscope.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", pushed=True, marks=True),
     "quickstart.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
     "scrape.yaml": Example(  # the rest of it is driven by test_pprof_receiver.py
@@ -134,7 +139,7 @@ class Run:
         return scene.send_profiles(transport, address, service=SERVICE, spans=spans)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if not EXAMPLES[name].pushed])
 def test_example(name, braid, new_sink, certificate):
     example = EXAMPLES[name]
     run = Run(name, example, braid, new_sink, certificate)
@@ -159,6 +164,32 @@ def test_example(name, braid, new_sink, certificate):
     check_samples(run, spans, sent)
     if example.authorization:
         assert {call.headers["authorization"] for call in run.sinks[otlp.TRACES].calls} == {example.authorization}
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if EXAMPLES[name].pushed])
+def test_pushed_example(name, braid, new_sink, pyroscope):
+    """A Pyroscope SDK's profiles of two tenants, joined with spans that came before, on their way to Pyroscope."""
+    example, spans = EXAMPLES[name], new_sink()
+    text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
+    assert example.traces in text and example.profiles in text
+    text = text.replace(example.traces, "http://" + spans.grpc).replace(example.profiles, pyroscope.url)
+    process = braid(text)
+    (trace, root), *_ = scene.send_traces("python-grpc", process)
+    body = ingest.make_pprof(labels={"trace_id": trace, "span_id": root}, time_ns=time.time_ns())
+    for tenant in ("blue", "red"):
+        answer = ingest.http1(process.address("http", "receiver/pyroscope"),
+                              ingest.ingest_path("shop-python{env=prod}", spyName="gospy", format="pprof"), body,
+                              {"X-Scope-OrgID": tenant})
+        assert answer.code == 200
+    pushes = pyroscope.wait(2)
+    assert sorted(push.headers["x-scope-orgid"] for push in pushes) == ["blue", "red"]
+    for push in pushes:
+        assert push.labels == {"__name__": "process_cpu", "service_name": "shop-python", "env": "prod",
+                               "__delta__": "false", "pyroscope_spy": "gospy"}
+        labels = [dict(pprof.labels_of(push.profile, sample)) for sample in push.profile.sample]
+        assert labels == [{"trace_id": trace, "span_id": root, "span.name": "POST /checkout"}] * 2
+    spans.wait(otlp.TRACES, N_SPANS)
+    process.stop()
 
 
 def drive(run):
@@ -187,7 +218,8 @@ def check_spans(run, ids):
     return {(span.trace_id.hex(), span.span_id.hex()): span for _, _, span in arrived}
 
 
-MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_count", "profile.duration_us")
+MARKS = ("pyroscope.profile.id", "profile.id", "profile.type", "profile.sample_count", "profile.duration_us",
+         "profile.inclusive_sample_count", "profile.inclusive_duration_us")
 
 
 def unmarked(span):
@@ -201,19 +233,26 @@ def unmarked(span):
 
 
 def check_marks(example, spans, ids):
-    """The last run's spans are those of a service that is known to be profiled."""
+    """The last run's spans are those of a service that is known to be profiled. Sample n has n + 1 times 10 ms of
+    its span; a span has those of the spans below it, too."""
+    below = {}
+    for n, (trace, span) in enumerate(ids[-1]):
+        at = span if n < N_LINKED else ""
+        while at:
+            below.setdefault(at, []).append(n)
+            at = spans[trace, at].parent_span_id.hex()
     for n, (trace, span) in enumerate(ids[-1]):
         marks = {key: value for key, value in otlp.attributes_of(spans[trace, span].attributes).items()
                  if key in MARKS}
-        profiled = n < N_LINKED  # sample n has n + 1 times 10 ms of its span
-        if example.figures and profiled:
+        own, its = n < N_LINKED, below.get(span, [])
+        want = {"pyroscope.profile.id": span} if (own if example.figures else example.marks) else {}
+        if example.figures and its:
             assert marks.pop("profile.id")
-            assert marks == {"pyroscope.profile.id": span, "profile.type": "cpu:nanoseconds", "profile.sample_count": 1,
-                             "profile.duration_us": (n + 1) * 10_000}
-        elif example.marks and not example.figures:
-            assert marks == {"pyroscope.profile.id": span}
-        else:
-            assert not marks
+            want |= {"profile.type": "cpu:nanoseconds",
+                     "profile.sample_count": own, "profile.duration_us": own * (n + 1) * 10_000,
+                     "profile.inclusive_sample_count": len(its),
+                     "profile.inclusive_duration_us": sum(10_000 * (each + 1) for each in its)}
+        assert marks == want
 
 
 def check_samples(run, spans, sent):

@@ -216,7 +216,9 @@ def test_the_example(braid, sink, program, tmp_path):
                      ("tempo:4317", sink.grpc), ("pyroscope:4040", sink.grpc)):
         assert old in text
         text = text.replace(old, new)
-    server = braid(text, "--set=receivers.pprof.scrape_interval=2s")
+    reader = "[{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]"
+    server = braid(text, "--set=receivers.pprof.scrape_interval=2s",
+                   f"--set=service.telemetry.metrics.readers={reader}")
     (tmp_path / "profiles" / "a").write_bytes(FOLDED)
     wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
     until(lambda: any(each["resource"].get("service.name") == "nightly" for each in samples(sink)), "the file")

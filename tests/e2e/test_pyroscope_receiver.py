@@ -6,11 +6,12 @@ import base64
 import collections
 import gzip
 import http.client
+import itertools
 import json
+import pathlib
 import struct
 import time
-import urllib.parse
-import uuid
+import zlib
 
 import grpc as grpcio
 import pytest
@@ -19,163 +20,20 @@ import zstandard
 import clients
 import otlp
 import pprof
+import profile_view
 from braid import until
+from ingest import (ID, NODE, OCTETS, START_NS, STACKS, Server, check_one, chunked, config, every, flat,
+                    form, http1, ingest_path, make_pprof, push_request)
 from otlp import PROFILES
-from pyroscope import PUSH_PATH, PushRequest
+from pyroscope import PUSH_PATH
 
-NODE = "receiver/pyroscope"
-ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
-START_NS = 1_767_225_600 * 10**9
-OCTETS = "binary/octet-stream"
-
-
-# --- Requests ------------------------------------------------------------------------------------
-
-def make_pprof(*types, values=((10_000_000, ), (30_000_000, )), labels=None, time_ns=START_NS):
-    """A pprof by the independent schema: stacks main;work and main."""
-    profile = pprof.Profile(time_nanos=time_ns, duration_nanos=10 * 10**9)
-    strings = profile.string_table
-    strings.append("")
-
-    def text(value):
-        if value not in list(strings):
-            strings.append(value)
-        return list(strings).index(value)
-    for kind, unit in types or (("cpu", "nanoseconds"), ):
-        profile.sample_type.add(type=text(kind), unit=text(unit))
-    for number, name in enumerate(("main", "work"), 1):
-        profile.function.add(id=number, name=text(name), filename=text("app.py"))
-        profile.location.add(id=number).line.add(function_id=number, line=number)
-    for stack, value in zip(((2, 1), (1, )), values):
-        sample = profile.sample.add(location_id=stack, value=value)
-        for key, word in (labels or {}).items():
-            sample.label.add(key=text(key), str=text(word))
-    return profile.SerializeToString()
-
-
-def form(**fields):
-    """multipart/form-data as Go's mime/multipart writes it. Returns (content type, body)."""
-    boundary = uuid.uuid4().hex
-    parts = [(f"--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; "
-              f"filename=\"{name}.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n").encode()
-             + data + b"\r\n" for name, data in fields.items()]
-    return (f"multipart/form-data; boundary={boundary}",
-            b"".join(parts) + f"--{boundary}--\r\n".encode())
-
-
-def push_request(*series):
-    """series: (labels, [(raw, id)])."""
-    request = PushRequest()
-    for labels, samples in series:
-        added = request.series.add()
-        for name, value in labels.items():
-            added.labels.add(name=name, value=value)
-        for raw, number in samples:
-            added.samples.add(raw_profile=raw, ID=number)
-    return request
-
-
-Answer = collections.namedtuple("Answer", "code headers body")
-
-
-def http1(address, path, body, headers, method="POST"):
-    connection = http.client.HTTPConnection(address, timeout=30)
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-    finally:
-        connection.close()
-
-
-def chunked(address, path, body, headers, method="POST"):
-    pieces = (body[i:i + 100] for i in range(0, len(body), 100))
-    return http1(address, path, pieces, headers, method)
-
-
-def http2(address, path, body, headers, method="POST"):
-    connection = clients.H2(address)
-    try:
-        names = {name.lower(): value for name, value in headers.items()}
-        got, answer = connection.request(path, names, body, method)
-        return Answer(int(got[":status"]), got, answer)
-    finally:
-        connection.close()
-
-
-every = pytest.mark.parametrize("send", [http1, chunked, http2])
-
-
-def ingest_path(name, path="/ingest", **query):
-    return path + "?" + urllib.parse.urlencode({"name": name, **query})
-
-
-# --- The service ---------------------------------------------------------------------------------
-
-def config(path, receiver=None, exporter=None, exporters=None):
-    return {
-        "receivers": {"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}},
-                                    **(receiver or {})}},
-        "exporters": exporters or {"file": {"path": str(path), **(exporter or {})}},
-        "service": {"pipelines": {"profiles": {"receivers": ["pyroscope"],
-                                               "exporters": list(exporters or ["file"])}},
-                    "telemetry": {"metrics": {"level": "normal", "readers": [{"pull": {
-                        "exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}]}}}}
-
-
-class Server:
-    def __init__(self, process, path):
-        self.process, self._path = process, path
-        self.address = process.address("http", NODE)
-
-    def requests(self):
-        """What the file has, as export requests."""
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        return [otlp.from_json(PROFILES.request, line) for line in lines]
-
-    def take(self):
-        """The one request that came."""
-        requests = until(self.requests, "a request in the file")
-        assert len(requests) == 1
-        return requests[0]
+DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
 def server(braid, tmp_path):
     path = tmp_path / "profiles.json"
     return Server(braid(config(path)), path)
-
-
-def attributes(pairs):
-    return {pair.key: otlp.value_of(pair.value) for pair in pairs}
-
-
-def flat(request):
-    """[(resource attributes, pyroscope.name, type, unit, profile, {stack: value})]."""
-    tables = request.dictionary
-    text = tables.string_table
-
-    def stack(sample):
-        locations = tables.stack_table[sample.stack_index].location_indices
-        return tuple(text[tables.function_table[line.function_index].name_strindex]
-                     for each in locations for line in tables.location_table[each].lines)
-    return [(attributes(resource.resource.attributes),
-             attributes(scope.scope.attributes).get("pyroscope.name"),
-             text[profile.sample_type.type_strindex], text[profile.sample_type.unit_strindex],
-             profile, {stack(sample): list(sample.values) for sample in profile.samples})
-            for resource in request.resource_profiles for scope in resource.scope_profiles
-            for profile in scope.profiles]
-
-
-STACKS = {("work", "main"): [10_000_000], ("main", ): [30_000_000]}
-
-
-def check_one(request, service, name="process_cpu", kind=("cpu", "nanoseconds"), stacks=None):
-    [(resource, pyroscope_name, *types, profile, found)] = flat(request)
-    assert resource["service.name"] == service
-    assert (pyroscope_name, *types) == (name, *kind)
-    assert found == (stacks or STACKS)
-    return resource, profile
 
 
 # --- /ingest -------------------------------------------------------------------------------------
@@ -258,15 +116,6 @@ def test_folded(server, send, pack, encoding):
     assert before - 11 * 10**9 < profile.time_unix_nano < time.time_ns() - 9 * 10**9
 
 
-@pytest.mark.parametrize("digits", [10, 13, 16, 19])
-def test_times(server, digits):
-    start, end = (str(START_NS + n)[:digits] for n in (0, 10 * 10**9))
-    path = ingest_path("shop", **{"from": start, "until": end})
-    assert http1(server.address, path, FOLDED, {}).code == 200
-    _, profile = check_one(server.take(), "shop")
-    assert (profile.time_unix_nano, profile.duration_nano) == (START_NS, 10 * 10**9)
-
-
 def test_every_percent_escape(server):
     path = ingest_path("shop{process.runtime.version=17.0.15+6,a=b c/d%}")
     assert http1(server.address, path, FOLDED, {}).code == 200
@@ -278,6 +127,22 @@ def test_every_percent_escape(server):
 @pytest.mark.parametrize("path, body, kind, code, word", [
     ("/ingest", FOLDED, OCTETS, 400, "invalid_argument"),
     (ingest_path("my.weird.app"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("{a=b}"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a b"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a{b-c=d}"), FOLDED, OCTETS, 400, "invalid_argument"),
+    (ingest_path("a"), b"main one\n", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="tree"), b"\x00\x00\x01", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="trie"), b"\xff", OCTETS, 422, "unknown"),
+    (ingest_path("a", format="pprof"), gzip.compress(make_pprof())[:-9], OCTETS, 422, "unknown"),
+    (ingest_path("a", format="pprof"), make_pprof()[:-1], OCTETS, 422, "unknown"),
+    (ingest_path("a"), b"--x\r\n\r\n--x--", "multipart/form-data; boundary=x", 422, "unknown"),
+    (ingest_path("a"), b"--x--", "multipart/form-data", 422, "unknown"),
+    (ingest_path("a"), form(other=make_pprof())[1], "multipart/form-data; boundary=x", 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=b"no pprof")), 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=make_pprof(), prev_profile=b"x")), 422, "unknown"),
+    (ingest_path("a"), *reversed(form(profile=make_pprof(), sample_type_config=b"[")), 422, "unknown"),
+    (ingest_path("a", format="jfr"), *reversed(form(profile=make_pprof())), 422, "unknown"),
+    (ingest_path("a", format="jfr"), *reversed(form(jfr=b"FLR\0")), 422, "unknown"),
     (ingest_path("a", format="pprof"), b"no pprof", OCTETS, 422, "unknown"),
     (ingest_path("a", format="jfr"), b"no jfr", OCTETS, 422, "unknown"),
     (ingest_path("a"), b"no form", "multipart/form-data; boundary=x", 422, "unknown"),
@@ -395,6 +260,80 @@ def test_push_refused(server, send, series, words):
     assert [flags for flags, _ in frames] == [0x80]
     assert b"grpc-status: 3\r\n" in frames[0][1]
     assert server.requests() == []
+
+
+@every
+def test_push_partly(server, send):
+    """As with the real server the good ones are kept, and the answer is an error that names the first bad one."""
+    data = push_request((LABELS, [(make_pprof(), ""), (b"no pprof", ""), (gzip.compress(make_pprof())[:-9], "")]),
+                        ({"service_name": "nameless"}, [(make_pprof(), "")]),
+                        ({"__name__": "memory"}, [(make_pprof(("inuse_space", "bytes")), "")])).SerializeToString()
+    answer = send(server.address, PUSH_PATH, data, {"Content-Type": "application/proto"})
+    assert answer.code == 400 and json.loads(answer.body)["code"] == "invalid_argument"
+    assert json.loads(answer.body)["message"].startswith("3 of the profiles left out")
+    assert "series[0].samples[1]" in json.loads(answer.body)["message"]
+    found = flat(server.take())
+    assert [(each[0]["service.name"], each[1]) for each in found] == [
+        ("shop", "process_cpu"), ("unknown_service", "memory")]
+    assert all(each[5] == STACKS for each in found)
+    refusal = clients.grpc(server.address, None, data, method=PUSH_PATH)
+    assert refusal.code == "INVALID_ARGUMENT" and "series[0].samples[1]" in refusal.message
+    frames = split_frames(send(server.address, PUSH_PATH, clients.frame(data),
+                               {"Content-Type": "application/grpc-web"}).body)
+    assert [flags for flags, _ in frames] == [0x80] and b"grpc-status: 3\r\n" in frames[0][1]
+    assert len(server.requests()) == 3
+    metrics = server.process.metrics()
+    assert sum(metrics["otelcol_receiver_accepted_profile_samples"].values()) == 3 * 4
+    assert sum(metrics["otelcol_receiver_failed_profile_samples"].values()) == 3 * 3
+
+
+def test_tenants_stay_apart(braid, tmp_path):
+    path = tmp_path / "profiles.json"
+    tree = config(path, receiver={"tenant_header": "X-Org"})
+    tree["processors"] = {"batch": {"timeout": "200ms", "metadata_keys": ["x-scope-orgid"]}}
+    tree["service"]["pipelines"]["profiles"]["processors"] = ["batch"]
+    server = Server(braid(tree), path)
+    for tenant, name in (("a", "one"), ("b", "two"), ("a", "three"), (None, "four")):
+        headers = {"X-Org": tenant} if tenant else {}
+        assert http1(server.address, ingest_path(name), FOLDED, headers).code == 200
+    until(lambda: len(server.requests()) == 3, "a batch for each tenant")
+    batches = [[each[0]["service.name"] for each in flat(request)] for request in server.requests()]
+    assert sorted(batches) == [["four"], ["one", "three"], ["two"]]
+
+
+# --- And on to Pyroscope -------------------------------------------------------------------------
+
+BLOCK = json.dumps({"contentions": {"display-name": "block_count"}, "delay": {"display-name": "block_duration"}})
+
+
+def nameless(stored):
+    """A function without a name or file (Go's runtime has one) is as good as none."""
+    return collections.Counter({key._replace(stack=tuple(frame if any(frame[:2]) else ("", "", 0) for frame in key.stack)):
+                                value for key, value in stored.items()})
+
+
+@pytest.mark.parametrize("name, types", [
+    ("cpu", None), ("goroutine", None), ("heap", None), ("allocs", None), ("mutex", None), ("block", BLOCK),
+    ("threadcreate", None)])
+def test_back_to_pyroscope(braid, pyroscope, name, types):
+    """Directly and through Braid the same is stored: series, names, types, stacks, values, spans."""
+    profile = pprof.parse((DATA / "pprof" / f"{name}.pb.gz").read_bytes())
+    profile.time_nanos = time.time_ns()  # what is old would be refused
+    fields = {"profile": gzip.compress(profile.SerializeToString())}
+    kind, body = form(**fields, **({"sample_type_config": types.encode()} if types else {}))
+    path = ingest_path("shop.api{env=prod,otel.scope.name=x,__session_id__=7}", spyName="gospy")
+    assert http1(pyroscope.address, path, body, {"Content-Type": kind}).code == 200
+    direct = nameless(pyroscope.stored())
+    assert direct
+    exporters = {"pyroscope": {"endpoint": pyroscope.url}}
+    process = braid(config(None, exporters=exporters))
+    assert http1(process.address("http", NODE), path, body, {"Content-Type": kind}).code == 200
+    pyroscope.wait(2)
+    through = nameless(pyroscope.stored())
+    through.subtract(direct)
+    added = frozenset({("__delta__", "false")})  # which the real server adds itself
+    assert +through == {key._replace(labels=key.labels | added): value for key, value in direct.items() if value}
+    assert not -through - direct
 
 
 # --- OTLP, and the rest of the port --------------------------------------------------------------

@@ -11,6 +11,7 @@ _HERE = pathlib.Path(__file__).parents[1] / "sdks"
 _BUILT = pathlib.Path(os.environ.get("SDKS", pathlib.Path(__file__).parents[2] / "build" / "sdks"))
 _JAVA = [f"-javaagent:{_BUILT}/java/agent-2.9.2.jar", "-cp", f"{_BUILT}/java/classes:{_BUILT}/java/*", "Scene"]
 
+JFR_READER = str(_BUILT / "jfr-reader")
 SECONDS = "3"
 TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own
 
@@ -44,6 +45,14 @@ def run(name, pyroscope, otlp):
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[\"")]
+
+
+def record(path):
+    """Runs a program under the JDK's own recorder, which writes to `path`."""
+    done = subprocess.run(["java", f"-XX:StartFlightRecording=filename={path},settings=profile", "-cp",
+                           f"{_BUILT}/java/classes", "Jdk"], env={**os.environ, "SECONDS": SECONDS},
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def replay(tap, address):

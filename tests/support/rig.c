@@ -247,6 +247,66 @@ void rig_send(struct rig *r, struct br_item *item)
     rig_turn(r);
 }
 
+/* An item of those bytes as a receiver would make it; NULL when it would not. */
+static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf)
+{
+    struct br_err err = {0};
+    struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
+    uint32_t repaired;
+    struct br_item *item = br_item_new(&r->host, signal);
+    assert_non_null(item);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) == 0)
+        return item;
+    br_item_free(item);
+    return NULL;
+}
+
+static struct br_buf *mutant_of(struct rig *r, const struct br_buf *from, uint64_t *random)
+{
+    struct br_buf *buf = br_buf_new(r->pool, from->len);
+    assert_non_null(buf);
+    memcpy(buf->data, from->data, from->len);
+    buf->len = from->len;
+    for (unsigned i = 0; i < 4; i++) {
+        *random = *random * 6364136223846793005u + 1442695040888963407u;
+        buf->data[(*random >> 33) % from->len] = (uint8_t)(*random >> 24 & (i % 2 ? 0x0f : 0xff));
+        if (*random >> 62 == 0)
+            break;
+    }
+    return buf;
+}
+
+unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json, unsigned n)
+{
+    struct br_err err = {0};
+    struct br_buf *from = NULL;
+    uint64_t random = 1;
+    unsigned n_sent = 0;
+    if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 24, r->pool, &from,
+                       &err) != 0)
+        fail_msg("%s", err.text);
+    for (unsigned i = 0; i < n; i++) {
+        struct br_buf *buf = mutant_of(r, from, &random);
+        struct br_item *item = walked(r, signal, buf);
+        br_buf_unref(buf);
+        if (!item)
+            continue;
+        br_item_received(item);
+        item->done = on_done;
+        item->done_arg = r;
+        unsigned before = r->n_out;
+        rig_send(r, item);
+        n_sent++;
+        if (r->n_out == before)
+            continue;
+        struct br_item *out = walked(r, signal, r->wire);
+        assert_non_null(out);
+        br_item_free(out);
+    }
+    br_buf_unref(from);
+    return n_sent;
+}
+
 const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
 {
     unsigned before = r->n_out;

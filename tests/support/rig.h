@@ -50,6 +50,11 @@ void rig_send(struct rig *r, struct br_item *item);
 /* Both at once; returns what came out as JSON, or "" when nothing did. */
 const char *rig_run(struct rig *r, enum br_signal signal, const char *json);
 
+/* Sends `n` requests that are this one with some bytes changed at random, of those that a receiver
+ * would take; returns how many these were. The test fails when a receiver would not take what comes
+ * out. */
+unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json, unsigned n);
+
 /* The value of a metric, -1 when there is none. */
 double rig_metric(struct rig *r, const char *name, const char *labels);
 

@@ -156,6 +156,41 @@ static void at_once_without_a_timeout(void **state)
     assert_int_equal(b->sink.n_items, 2);
 }
 
+struct named {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n;
+};
+
+static void on_named(struct br_consumer *self, struct br_item *item)
+{
+    struct named *named = br_container_of(self, struct named, consumer);
+    const char *tenant = br_item_metadata(item, "X-Scope-OrgID");
+    assert_non_null(tenant);
+    assert_string_equal(tenant, "blue");
+    named->n++;
+    br_consume(&named->sink->consumer, item);
+}
+
+/* Each batch and each piece of one says whose it is, the second as the first. */
+static void metadata_goes_along(void **state)
+{
+    struct bed *b = *state;
+    b->config.metadata = "x-scope-orgid\0blue";
+    b->config.metadata_len = sizeof "x-scope-orgid\0blue";
+    b->config.max_size = 10;
+    for (unsigned i = 0; i < 4; i++) {
+        struct named named = {{on_named}, &b->sink, 0};
+        b->config.late = i / 2;
+        b->signal = i % 2 ? BR_PROFILES : BR_TRACES;
+        b->batcher = br_batcher_new(&b->node, b->signal, &b->config, &named.consumer);
+        add(b, 0, 25);
+        add(b, 25, 10);
+        assert_int_equal(named.n, 4);
+        end(b);
+    }
+}
+
 static void by_time_alone_without_a_size(void **state)
 {
     struct bed *b = *state;
@@ -521,6 +556,8 @@ static void scenario(void *arg)
     unsigned n = 0;
     setup((void **)&b);
     b->config.late = plan->late;
+    b->config.metadata = "tenant\0blue";
+    b->config.metadata_len = sizeof "tenant\0blue";
     b->config.max_size = plan->cut ? 10 : 0;
     b->sink.first_fail = 1;
     fault_start();
@@ -565,6 +602,7 @@ int main(void)
         TEST(a_full_batch_starts_the_time_anew),
         TEST(at_once_without_a_timeout),
         TEST(by_time_alone_without_a_size),
+        TEST(metadata_goes_along),
         TEST(when_told_to),
         TEST(sizes_in_bytes),
         TEST(cut_at_the_maximum),

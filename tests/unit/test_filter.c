@@ -306,9 +306,9 @@ static void configs(void **state)
         {"{spans: {include: {match_type: regexp, regexp: {cacheenabled: true, cachemaxnumentries: "
          "5}, services: [a]}}}",
          "warning: test.yaml:1:49: x::spans::include::regexp::cacheenabled: is read and has no "
-         "effect\n"
+         "effect: patterns are compiled and not cached\n"
          "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
-         "no effect\n"},
+         "no effect: patterns are compiled and not cached\n"},
         {"{traces: {span: ['attributes[\"a\"] == 1']}}",
          "test.yaml:1:10: x::traces: conditions in the Collector's expression language (OTTL) are "
          "not supported; use spans or profiles with include and exclude, of match_type strict or "

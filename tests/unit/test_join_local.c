@@ -273,6 +273,54 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
+/* 256 spans times 262,145 timestamps are more steps than an item may cost: all of it is the root's.
+ * One timestamp less is not. */
+static void an_item_costs_so_many_steps_at_most(void **state)
+{
+    (void)state;
+    enum { FAMILY = 256, MOST = (1 << 26) / FAMILY };
+    uint64_t *times = malloc((MOST + 1) * sizeof *times);
+    assert_non_null(times);
+    for (unsigned i = 0; i <= MOST; i++)
+        times[i] = 1500;
+    for (unsigned more = 0; more < 2; more++) {
+        struct join_rig *r = join_rig_new("{span_metrics: {enabled: true}}", NULL, 0);
+        struct wire w = {0};
+        struct dict d = {0};
+        struct ids root = join_ids(7, 1);
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        for (unsigned i = 1; i <= FAMILY; i++)
+            put_span(&w, &(struct span_in){.ids = join_ids(7, i),
+                                           .name = i == 1 ? "root" : "child",
+                                           .parent = i / 2,
+                                           .start_ns = 1000,
+                                           .end_ns = i < 3 ? 2000 : 1001});
+        close_resource(&w, o);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_clear(&w);
+        o = open_resource(&w, "shop", NULL, NULL, NULL);
+        size_t p =
+            open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
+        put_sample(&w, &(struct sample_in){.link = dict_link(&d, root.trace, root.span),
+                                           .no_value = true,
+                                           .n_times = MOST + more,
+                                           .times = times});
+        wire_close(&w, p);
+        close_resource(&w, o);
+        dict_put(&w, &d);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        const char *whose = more ? "root" : "child";
+        char labels[128];
+        (void)snprintf(labels, sizeof labels,
+                       "processor=\"join\",service=\"shop\",span_name=\"%s\"", whose);
+        assert_int_equal((int)fake_host_metric(r->h, "braid_join_span_samples", labels),
+                         MOST + more);
+        wire_free(&w);
+        join_rig_free(r);
+    }
+    free(times);
+}
+
 /* --- Random trees -------------------------------------------------------------------------------
  */
 
@@ -375,6 +423,7 @@ int main(void)
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
         cmocka_unit_test(a_server_below_is_a_root_of_its_own),
         cmocka_unit_test(circles_end),
+        cmocka_unit_test(an_item_costs_so_many_steps_at_most),
         cmocka_unit_test(random_trees_add_up),
     };
     return cmocka_run_group_tests_name("join local", tests, NULL, NULL);

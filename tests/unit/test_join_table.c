@@ -554,15 +554,15 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket has room for fifteen. With some 9,600 of the shortest records in 23,040 slots one is
- * full now and then, and its oldest span leaves although the ring has room: its record lies dead
- * there. */
+/* A bucket and its neighbour have room for fourteen. With some 8,900 of the shortest records in 21,000
+ * slots they are full now and then, and the oldest span leaves although the ring has room: its record
+ * lies dead there. */
 static void full_buckets_lose_their_oldest(void **state)
 {
     (void)state;
     struct join_table *t = make(MIB);
     struct join_tally tally = {0};
-    enum { N = 100000, RECORD = 72 };
+    enum { N = 100000, RECORD = 80 };
     uint64_t n_dead = 0;
     for (uint64_t k = 1; k <= N; k++) {
         struct ids i = ids(1, k);

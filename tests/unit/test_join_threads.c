@@ -62,11 +62,13 @@ static void enter_some(struct thread *t, uint64_t now)
     struct join_span spans[N];
     uint8_t ids[N][8], trace[16] = {1};
     char names[N][40];
+    struct join_identity wheres[N];
     unsigned n = (unsigned)(fake_random(&t->seed) % N);
     for (unsigned i = 0; i < n; i++) {
         uint64_t id = 1 + fake_random(&t->seed) % IDS;
         memcpy(ids[i], &id, 8);
         name_of(id, names[i]);
+        wheres[i] = (struct join_identity){.v[JOIN_PROCESS] = 42, .v[JOIN_HOST] = (uint32_t)id};
         spans[i] = (struct join_span){.trace_id = trace,
                                       .span_id = ids[i],
                                       .start_ns = id,
@@ -76,8 +78,7 @@ static void enter_some(struct thread *t, uint64_t now)
                                       .service_len = 4,
                                       .service_hash = SERVICE,
                                       .thread = 1 + (uint32_t)(id % 3),
-                                      .where.v[JOIN_PROCESS] = 42,
-                                      .where.v[JOIN_HOST] = (uint32_t)id};
+                                      .where = &wheres[i]};
     }
     join_table_enter(t->shared->table, spans, n, now, &t->tally);
     t->n_spans += n;

@@ -25,8 +25,8 @@ extern const struct br_component br_profile_limits_processor;
 
 static void expect(const char *text, const char *part)
 {
-    if (!strstr(text, part))
-        fail_msg("%s\nis not in\n%s", part, text);
+    if (!text || !strstr(text, part))
+        fail_msg("%s\nis not in\n%s", part, text ? text : "nothing");
 }
 
 static struct rig *rig_of(const char *config)
@@ -576,6 +576,22 @@ static void pieces_are_bounded(void **state)
 
 /* --- Failure --------------------------------------------------------------------------------- */
 
+/* What is in them may be anything that a walk lets pass. */
+static void odd_requests(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_of("{max_stack_depth: 3, max_label_values: 1, max_samples: 1, max_profile_size: 250}");
+    assert_in_range(
+        rig_send_mutants(r, BR_PROFILES, deep(STACK("7,6") "," STACK("1,2,3,4,5")), 20000), 300,
+        2900);
+    assert_in_range(rig_send_mutants(
+                        r, BR_PROFILES,
+                        labelled(REF("1", "4") "," TEXT("1", "b") "," INT("1", "7"), 3, ""), 20000),
+                    300, 19000);
+    rig_free(r);
+}
+
 static void configs(void **state)
 {
     (void)state;
@@ -682,6 +698,7 @@ int main(void)
         cmocka_unit_test(one_sample_too_large),
         cmocka_unit_test(original_payloads),
         cmocka_unit_test(pieces_are_bounded),
+        cmocka_unit_test(odd_requests),
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How fast a recording becomes OTLP: reads a file (plain, not gzip) over and over, as what a
+ * Pyroscope client sent, and prints events (those that are samples) per CPU second, one row a line:
+ * name, a tab, the figure. The row `upload` is the same file as an upload: nothing is folded.
+ *
+ *     jfr FILE [SECONDS]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "pipeline/host.h"
+#include "profile/jfr.h"
+#include "profile/profile.h"
+
+#define FILE_MAX (1u << 30)
+
+struct bench {
+    struct br_host host;
+    struct br_arena arena;
+    struct br_buf *file;
+    struct br_build *build;
+    struct br_profile_source source;
+    uint32_t n_events;
+};
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static _Noreturn void die(const char *what, const char *name)
+{
+    (void)fprintf(stderr, "jfr: %s: %s\n", name, what);
+    exit(1);
+}
+
+static void read_file(struct bench *b, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f || fseek(f, 0, SEEK_END))
+        die("cannot be read", path);
+    long len = ftell(f);
+    rewind(f);
+    b->file = len > 0 && len <= FILE_MAX ? br_buf_new(b->host.pool, (size_t)len) : NULL;
+    if (!b->file || fread(b->file->data, 1, (size_t)len, f) != (size_t)len)
+        die("cannot be read", path);
+    b->file->len = (uint32_t)len;
+    (void)fclose(f);
+}
+
+/* Events that are samples. */
+static uint32_t count_events(const struct bench *b)
+{
+    struct br_jfr_chunk c = {0};
+    struct br_err err = {0};
+    uint64_t v[BR_JFR_N_SLOTS];
+    uint32_t n = 0;
+    for (size_t at = 0; at < b->file->len; at += c.size) {
+        int type, rc = br_jfr_chunk_open(&c, b->file->data + at, b->file->len - at, &err);
+        uint32_t next = BR_JFR_HEADER;
+        while (!rc && (type = br_jfr_event(&c, &next, v, &err)) != 0) {
+            n += type > 0 && type != BR_JFR_ACTIVE_SETTING;
+            rc = type < 0 ? type : 0;
+        }
+        if (rc)
+            die(err.text, "the recording");
+    }
+    br_jfr_chunk_release(&c);
+    return n;
+}
+
+static void convert(struct bench *b)
+{
+    struct br_item *item = br_item_new(&b->host, BR_PROFILES);
+    struct br_err err = {0};
+    if (!item || br_profile_read(b->build, BR_FORMAT_JFR, &b->source, &b->arena, &err))
+        die(item ? err.text : "no memory", "br_profile_read");
+    if (br_build_take(b->build, item))
+        die("no memory", "br_build_take");
+    br_item_free(item);
+    br_arena_release(&b->arena);
+}
+
+static void measure(struct bench *b, const char *name, double seconds)
+{
+    uint64_t events = 0;
+    convert(b);
+    double start = cpu_seconds(), end = start;
+    while (end - start < seconds) {
+        convert(b);
+        events += b->n_events;
+        end = cpu_seconds();
+    }
+    printf("%s\t%.0f\n", name, (double)events / (end - start));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct br_host_ops ops = {0};
+    if (argc < 2)
+        die("FILE [SECONDS]", "usage");
+    double seconds = argc > 2 ? strtod(argv[2], NULL) : 3;
+    struct bench b = {.host = {.ops = &ops, .pool = br_pool_new(FILE_MAX)},
+                      .arena = {.max = FILE_MAX}};
+    b.build = b.host.pool ? br_build_new(&b.host, FILE_MAX) : NULL;
+    if (!b.build)
+        die("no memory", argv[0]);
+    read_file(&b, argv[1]);
+    b.n_events = count_events(&b);
+    if (!b.n_events)
+        die("no samples", argv[1]);
+    b.source = (struct br_profile_source){
+        .data = b.file->data, .len = b.file->len, .from_pyroscope = true, .sample_rate = 100};
+    measure(&b, "jfr", seconds);
+    b.source.from_pyroscope = false;
+    measure(&b, "upload", seconds);
+    br_build_free(b.build);
+    br_buf_unref(b.file);
+    br_pool_free(b.host.pool);
+    return 0;
+}

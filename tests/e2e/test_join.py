@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The join in the binary: local roots, links that survive, inferred spans, counters by span name. How it joins by
+id is tested with the examples and with more than one worker."""
+
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import clients
+import otlp
+import profile_view
+from braid import DEADLINE_S, exporter, pipelines, until
+from otlp import PROFILES, TRACES
+
+START = 1_700_000_000_000_000_000
+MS = 1_000_000
+TRACE = bytes(15) + b"\x07"
+
+# name, id, parent, from and to in ms, thread
+TREE = [("query", 3, 2, 20, 30, 1), ("work", 2, 1, 10, 50, 1), ("other", 4, 1, 10, 50, 2),
+        ("root", 1, None, 0, 100, 1)]
+
+
+def span_id(n):
+    return n.to_bytes(8, "big")
+
+
+def spans(tree=TREE, failed=()):
+    request = otlp.traces.ExportTraceServiceRequest()
+    resource = request.resource_spans.add()
+    for key, value in {"service.name": "shop", "host.id": "h1", "process.pid": 42}.items():
+        resource.resource.attributes.append(otlp.attribute(key, value))
+    scope = resource.scope_spans.add()
+    for name, n, parent, begin, end, thread in tree:
+        span = scope.spans.add(trace_id=TRACE, span_id=span_id(n), name=name, kind=1 if parent else 2,
+                               parent_span_id=span_id(parent) if parent else b"",
+                               start_time_unix_nano=START + begin * MS, end_time_unix_nano=START + end * MS)
+        span.attributes.append(otlp.attribute("thread.id", thread))
+        span.status.code = 2 if name in failed else 0
+    return request
+
+
+def samples(*taken):
+    """One CPU profile of (span id or None, thread, times in ms) each."""
+    request = otlp.profile_request(0, service="shop")
+    tables, resource = request.dictionary, request.resource_profiles[0]
+    for key, value in {"host.id": "h1", "process.pid": 42}.items():
+        resource.resource.attributes.append(otlp.attribute(key, value))
+    tables.string_table.append("thread.id")
+    key, profile = len(tables.string_table) - 1, resource.scope_profiles[0].profiles[0]
+    threads = {}
+    for span, thread, times in taken:
+        if thread not in threads:
+            tables.attribute_table.add(key_strindex=key, value=otlp.attribute("", thread).value)
+            threads[thread] = len(tables.attribute_table) - 1
+        link = 0
+        if span:
+            tables.link_table.add(trace_id=TRACE, span_id=span_id(span))
+            link = len(tables.link_table) - 1
+        profile.samples.add(stack_index=1, attribute_indices=[threads[thread]], link_index=link,
+                            timestamps_unix_nano=[START + at * MS for at in times])
+    return request
+
+
+@pytest.fixture
+def run(braid, sink):
+    """run(spans, samples, **options): what comes out of a join between them, and the server."""
+    def start(*steps, **options):
+        server = braid(pipelines(exporter("grpc", sink), processors={"join": options}))
+        for step in steps:
+            signal = TRACES if hasattr(step, "resource_spans") else PROFILES
+            before = len(sink.of(signal))
+            clients.grpc(server.grpc, signal, step.SerializeToString()).expect_ok()
+            if signal is PROFILES:
+                until(lambda: len(sink.of(PROFILES)) > before, "the profiles")
+        return server
+    return start
+
+
+def seen(sink):
+    """(times in ms, thread, number of the span that is linked or 0, what the join says) of each sample, in order."""
+    for view in profile_view.samples(*(call.message for call in sink.of(PROFILES))):
+        said = {key: value for key, (value, _) in view["attributes"].items()}
+        yield ([(at - START) // MS for at in view["timestamps"]], said.pop("thread.id"),
+               int(view["link"][1], 16) if view["link"] else 0, said)
+
+
+def test_a_local_roots_samples_count_for_what_was_open(run, sink):
+    """The service is known as a profiled one when its spans come, so that they wait for their samples."""
+    run(samples((9, 1, [99])), spans(),
+        samples((1, 1, [5]), (1, 1, [15, 25]), (1, 2, [25]), (1, 3, [25]), (2, 1, [25])), hold="1s")
+    marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 4)}
+    figures = {name: (each["profile.sample_count"], each["profile.inclusive_sample_count"],
+                      each["profile.duration_us"], each["profile.inclusive_duration_us"])
+               for name, each in marks.items()}
+    assert figures == {"root": (2, 6, 20_000, 60_000), "work": (2, 3, 20_000, 30_000),
+                       "query": (1, 1, 10_000, 10_000), "other": (1, 1, 10_000, 10_000)}
+    assert {each["pyroscope.profile.id"] for name, each in marks.items() if name != "work"} == {span_id(1).hex()}
+
+
+def test_links_survive_for_spans_that_failed(run, sink):
+    """The other samples of a stack and thread become one, with all their timestamps. None is lost from the account."""
+    server = run(spans(failed=["query"]), samples((3, 1, [21]), (2, 1, [11]), (2, 2, [12]), (2, 1, [13, 14])), keep={})
+    work = {"span.name": "work"}
+    assert sorted(seen(sink), key=repr) == [([11, 13, 14], 1, 0, work), ([12], 2, 0, work),
+                                            ([21], 1, 3, {"span.name": "query"})]
+    until(lambda: server.ledger("profiles")["held"] == 0, "the end of all samples")
+    assert server.ledger("profiles") == {"received": 4, "sent": 3, "rejected": 0, "dropped": 1, "held": 0}
+    assert sum(server.metrics()["braid_join_samples_folded"].values()) == 3
+
+
+def test_a_thread_tells_the_span(run, sink):
+    run(spans(), samples((None, 1, [15]), (None, 1, [25]), (None, 2, [26]), (None, 5, [27])), infer=True)
+    inferred = {"profile.join": "inferred"}
+    assert sorted(seen(sink), key=repr) == [([15], 1, 2, {"span.name": "work", **inferred}),
+                                            ([25], 1, 3, {"span.name": "query", **inferred}),
+                                            ([26], 2, 4, {"span.name": "other", **inferred}), ([27], 5, 0, {})]
+
+
+def test_counters_by_span_name(run, sink):
+    server = run(spans(), samples((1, 1, [5]), (1, 1, [15, 25])), span_metrics={"enabled": True, "max_series": 2})
+    with urllib.request.urlopen(f"http://{server.address('metrics', node=None)}/metrics", timeout=DEADLINE_S) as answer:
+        text = answer.read().decode()
+    seconds = {(sample.labels["service"], sample.labels["span_name"]): sample.value
+               for family in text_string_to_metric_families(text) for sample in family.samples
+               if family.name == "braid_join_span_cpu_seconds"}
+    assert seconds == {("shop", "root"): 0.01, ("shop", "work"): 0.01, ("_other", "_other"): 0.01}

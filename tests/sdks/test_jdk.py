@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of the JDK's own recorder, posted as they are: what Pyroscope behind Braid has of one is what it
+would have had without it, and what an upload becomes is, event by event, what the JDK's own tool prints."""
+
+import collections
+import datetime
+import json
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+import otlp
+import profile_view
+import programs
+from braid import Braid
+from pyroscope import Pyroscope
+
+INGEST = "/ingest?name=shop%7Benv%3Dtest%7D&format=jfr&spyName=jdk&sampleRate=50&from={}&until={}"
+UPLOAD = "/v1/profiles/upload?name=shop%7Benv%3Dtest%7D"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("jdk") / "shop.jfr"
+    programs.record(path)
+    return path
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = []
+
+    def start(receivers, exporters):
+        config = {"receivers": receivers, "exporters": exporters,
+                  "service": {"telemetry": {"metrics": {"level": "none"}},
+                              "pipelines": {"profiles": {"receivers": list(receivers), "exporters": list(exporters)}}}}
+        made.append(Braid(config, tmp_path))
+        return made[0]
+    yield start
+    for each in made:
+        each.kill()
+
+
+def post(address, path, body):
+    with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", body)) as answer:
+        return answer.status
+
+
+def test_at_pyroscope(recording, server):
+    now = int(time.time())
+    ingest = INGEST.format(now - 10, now)  # what is too old is not pushed
+    behind, direct = Pyroscope(programs.JFR_READER), Pyroscope(programs.JFR_READER)
+    try:
+        braid = server({"pyroscope": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
+                       {"pyroscope": {"endpoint": behind.url, "tls": {"insecure": True}}})
+        assert post(braid.address("http", node="receiver/pyroscope"), ingest, recording.read_bytes()) == 200
+        assert post(direct.address, ingest, recording.read_bytes()) == 200
+        braid.stop()
+        assert behind.stored() == direct.stored()
+        kinds = {key.type for key in direct.stored()}
+        assert {"process_cpu:cpu:nanoseconds:cpu:nanoseconds", "mutex:delay:nanoseconds:mutex:count",
+                "memory:alloc_sample_bytes:bytes:space:bytes", "block:delay:nanoseconds:block:count"} <= kinds
+    finally:
+        behind.close()
+        direct.close()
+
+
+def printed(recording, event):
+    """[fields] of the events, by `jfr print`."""
+    done = subprocess.run(["jfr", "print", "--json", "--stack-depth", "64", "--events", event, str(recording)],
+                          capture_output=True, text=True, check=True)
+    return [each["values"] for each in json.loads(done.stdout)["recording"]["events"]]
+
+
+def frames_of(trace):
+    return tuple((f["method"]["type"]["name"] + "." + f["method"]["name"], max(f["lineNumber"], 0))
+                 for f in trace["frames"]) if trace else ()
+
+
+def when(text):
+    """Nanoseconds of "2026-11-21T08:00:06.123456789Z"."""
+    text, _, zone = text.partition("+")
+    seconds, _, part = text.rstrip("Z").partition(".")
+    moment = datetime.datetime.fromisoformat(seconds + "+" + (zone or "00:00"))
+    return int(moment.timestamp()) * 10**9 + int(part.ljust(9, "0"))
+
+
+def theirs(recording, event, thread, value):
+    return collections.Counter(
+        (frames_of(e["stackTrace"]), e[thread]["javaName"], e[thread]["javaThreadId"], when(e["startTime"]), value(e))
+        for e in printed(recording, event))
+
+
+def ours(samples, kind):
+    return collections.Counter(
+        (tuple((f["lines"][0][0].replace("/", "."), f["lines"][0][4]) for f in s["frames"]),
+         s["attributes"]["thread.name"][0], s["attributes"]["thread.id"][0], s["timestamps"][0], s["values"][0])
+        for s in samples if s["type"] == kind)
+
+
+def test_as_upload(recording, server, tmp_path):
+    braid = server({"pprof": {"http": {"endpoint": "127.0.0.1:0"}}}, {"file": {"path": str(tmp_path / "out")}})
+    assert post(braid.address("http", node="receiver/pprof"), UPLOAD, recording.read_bytes()) == 200
+    braid.stop()
+    samples = profile_view.samples(*(otlp.from_json(otlp.PROFILES.request, line)
+                                     for line in (tmp_path / "out").read_text().splitlines()))
+    assert {s["resource"]["service.name"] for s in samples} == {"shop"}
+    assert {s["period"] for s in samples if s["type"] == ("cpu", "nanoseconds")} == {10_000_000}  # as `profile` has it
+
+    def dotted(rows):
+        return collections.Counter({(tuple((name.replace("/", "."), line) for name, line in frames), *rest): n
+                                    for (frames, *rest), n in rows.items()})
+    cpu = dotted(theirs(recording, "jdk.ExecutionSample", "sampledThread", lambda e: 10_000_000))
+    assert ours(samples, ("cpu", "nanoseconds")) == cpu
+    assert any("Jdk.rootWork" in str(frames) and name == "main" for frames, name, *_ in cpu)
+    weights = theirs(recording, "jdk.ObjectAllocationSample", "eventThread", lambda e: e["weight"])
+    assert ours(samples, ("alloc_sample_bytes", "bytes")) == dotted(weights) != {}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A profiles request as text that does not depend on how it was encoded: what an independent reader
+ * of the same profile can be asked to write as well.
+ *
+ *     jfr_event=itimer
+ *     # process_cpu cpu nanoseconds cpu nanoseconds
+ *     java/lang/Thread.run:829;Main.main:3|profile_id=00000000000004d2,span_name=GET@1700000000 10000000
+ *
+ * A block for each profile: `__name__`, sample type, period type; blocks sorted. In it a line for each
+ * stack (leaf first), set of labels (sorted) and time with the sum of its values, lines sorted. A link has to name the span that the label profile_id
+ * does, or the line says so.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+/* Appends the text of an encoded request; aborts when it cannot be unpacked. */
+void profile_view(const uint8_t *data, size_t len, struct br_str *out);

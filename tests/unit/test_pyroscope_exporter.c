@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exporter pyroscope on a fake host, whose clients answer as Pyroscope's distributor does
+ * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
+ * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "pipeline/component.h"
+#include "push/v1/push.pb-c.h"
+#include "support/fake_host.h"
+#include "support/fake_sink.h"
+#include "support/fault.h"
+#include "support/items.h"
+
+extern const struct br_component br_pyroscope_exporter;
+
+#define SERVICES_MAX 64
+#define HOUR_NS 3600000000000u
+#define MINUTE_NS 60000000000u
+
+enum mood {
+    FINE,
+    BAD_PROFILES,  /* 400 while a service that is bad is in the request; nothing is stored */
+    NAMES_THE_BAD, /* the same, but the rest is stored and the message names the bad ones */
+    TOO_LARGE,     /* 413 for more than three profiles */
+    BUSY,          /* 503, until busy_left is 0 */
+    FORBIDDEN,     /* 403 */
+};
+
+struct fixture {
+    struct fake_host *h;
+    struct br_arena arena;
+    struct br_node node;
+    enum mood mood;
+    unsigned busy_left, n_requests;
+    int64_t retry_after_s;
+    const char *bad;               /* services, each a letter */
+    unsigned stored[SERVICES_MAX]; /* by letter: how often */
+    char message[1024];            /* of the last refusal */
+    struct fake_tally tally;
+};
+
+/* --- Pyroscope ------------------------------------------------------------------------------- */
+
+static char service_of(const Push__V1__RawProfileSeries *s)
+{
+    for (size_t i = 0; i < s->n_labels; i++)
+        if (strcmp(s->labels[i]->name, "service_name") == 0)
+            return s->labels[i]->value[0];
+    return '?';
+}
+
+static void store(struct fixture *f, const Push__V1__PushRequest *r, bool all)
+{
+    for (size_t i = 0; i < r->n_series; i++) {
+        char c = service_of(r->series[i]);
+        if (all || !strchr(f->bad, c))
+            f->stored[c - 'A']++;
+    }
+}
+
+static size_t name_bad(struct fixture *f, const Push__V1__PushRequest *r)
+{
+    size_t n = 0, at = 0;
+    f->message[0] = '\0';
+    for (size_t i = 0; i < r->n_series; i++) {
+        if (!strchr(f->bad, service_of(r->series[i])))
+            continue;
+        n++;
+        assert_int_equal(r->series[i]->n_samples, 1);
+        assert_int_equal(strlen(r->series[i]->samples[0]->id), 32);
+        at += (size_t)snprintf(f->message + at, sizeof f->message - at,
+                               "push series with index %zu and id %s failed: bad; ", i,
+                               r->series[i]->samples[0]->id);
+    }
+    return n;
+}
+
+static struct fake_answer refusal(struct fixture *f, unsigned status, bool with_message)
+{
+    return (struct fake_answer){.http_status = status,
+                                .type = "application/json",
+                                .body = with_message ? f->message : "no",
+                                .len = with_message ? strlen(f->message) : 2,
+                                .has_retry_after = f->retry_after_s > 0,
+                                .retry_after_s = f->retry_after_s};
+}
+
+static struct fake_answer judge(struct fixture *f, const Push__V1__PushRequest *r)
+{
+    size_t n_bad = name_bad(f, r);
+    f->n_requests++;
+    if (f->busy_left > 0) {
+        f->busy_left--;
+        return refusal(f, 503, false);
+    }
+    if (f->mood == FORBIDDEN)
+        return refusal(f, 403, false);
+    if (f->mood == TOO_LARGE && r->n_series > 3)
+        return refusal(f, 413, false);
+    if (f->mood == BAD_PROFILES && n_bad)
+        return refusal(f, 400, false);
+    if (f->mood == NAMES_THE_BAD && n_bad) {
+        store(f, r, false);
+        return refusal(f, 400, true);
+    }
+    store(f, r, true);
+    return (struct fake_answer){.type = "application/proto"};
+}
+
+/* The request is read in the C library's memory: the code under test alone lacks it. */
+static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
+{
+    struct fixture *f = arg;
+    uint8_t *data = malloc(x->body.len + 1);
+    size_t at = 0;
+    assert_non_null(data);
+    assert_string_equal(x->path, "/push.v1.PusherService/Push");
+    assert_string_equal(x->content_type, "application/proto");
+    for (size_t i = 0; i < x->body.n; i++) {
+        memcpy(data + at, x->body.v[i].data, x->body.v[i].len);
+        at += x->body.v[i].len;
+    }
+    assert_int_equal(at, x->body.len);
+    Push__V1__PushRequest *r = push__v1__push_request__unpack(NULL, at, data);
+    assert_non_null(r);
+    struct fake_answer answer = judge(f, r);
+    push__v1__push_request__free_unpacked(r, NULL);
+    free(data);
+    return answer;
+}
+
+/* --- The exporter ---------------------------------------------------------------------------- */
+
+static int create(struct fixture *f, const char *yaml)
+{
+    const struct br_component *c = &br_pyroscope_exporter;
+    struct br_errs errs = {0};
+    struct br_err err = {0};
+    struct br_yaml *tree;
+    *f = (struct fixture){.h = fake_host_new(), .bad = ""};
+    f->h->answer = on_exchange;
+    f->h->answer_arg = f;
+    br_arena_init(&f->arena, 0);
+    void *config = br_arena_calloc(&f->arena, 1, c->config_size);
+    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &f->arena, &tree, &errs), 0);
+    assert_int_equal(br_options_read(c->options, tree, "x", config, &f->arena, &errs), 0);
+    assert_int_equal(c->check(config, tree, "x", &f->arena, &errs), 0);
+    br_errs_release(&errs);
+    f->node = (struct br_node){.component = c,
+                               .id = "pyroscope",
+                               .config = config,
+                               .state = calloc(1, c->state_size),
+                               .host = &f->h->host,
+                               .in_pipeline[BR_PROFILES] = true};
+    assert_int_equal(c->create(&f->node, &err), 0);
+    return c->start(&f->node, &err);
+}
+
+static void start(struct fixture *f, const char *more)
+{
+    char yaml[512];
+    (void)snprintf(yaml, sizeof yaml,
+                   "{endpoint: \"http://localhost:4040\", compression: none, %s}", more);
+    assert_int_equal(create(f, yaml), 0);
+}
+
+static void end(struct fixture *f)
+{
+    br_pyroscope_exporter.destroy(&f->node);
+    fake_host_turn(f->h);
+    free(f->node.state);
+    br_arena_release(&f->arena);
+    fake_host_check_ledger(f->h);
+    fake_host_free(f->h);
+}
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct fake_tally *t = arg;
+    t->n++;
+    t->n_done += item->outcome.verdict == BR_DONE;
+    t->n_retry += item->outcome.verdict == BR_RETRY;
+    t->n_reject += item->outcome.verdict == BR_REJECT;
+    t->last = item->outcome;
+}
+
+static void put_text(struct wire *w, uint32_t field, const char *key, const char *text)
+{
+    size_t pair = wire_open(w, field);
+    wire_str(w, 1, key);
+    size_t value = wire_open(w, 2);
+    wire_str(w, 1, text);
+    wire_close(w, value);
+    wire_close(w, pair);
+}
+
+/* A resource, of the service that the letter is, with a profile of one sample. */
+static void put_resource(struct wire *w, char service, uint64_t time_ns)
+{
+    const char name[] = {service, '\0'};
+    size_t part = wire_open(w, 1), resource = wire_open(w, 1);
+    put_text(w, 1, "service.name", name);
+    wire_close(w, resource);
+    size_t scope = wire_open(w, 2), profile = wire_open(w, 2);
+    size_t sample = wire_open(w, 2);
+    wire_varint(w, 4, 1);
+    wire_close(w, sample);
+    wire_i64(w, 3, time_ns);
+    wire_close(w, profile);
+    wire_close(w, scope);
+    wire_close(w, part);
+}
+
+/* An item with a profile for each letter; times[i] is taken from now. */
+static struct br_item *item_of(struct fixture *f, const char *services, const int64_t *times)
+{
+    struct wire w = {0};
+    for (size_t i = 0; services[i]; i++)
+        put_resource(&w, services[i], f->h->unix_ns + (uint64_t)(times ? times[i] : 0));
+    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = &f->tally;
+    return item;
+}
+
+static void push(struct fixture *f, const char *services, const int64_t *times)
+{
+    br_pyroscope_exporter.consume(&f->node, item_of(f, services, times));
+    fake_host_turn(f->h);
+}
+
+static void stored_once(const struct fixture *f, const char *services)
+{
+    for (char c = 'A'; c <= 'Z'; c++)
+        assert_int_equal(f->stored[c - 'A'], strchr(services, c) ? 1 : 0);
+}
+
+static double dropped(struct fixture *f, const char *reason)
+{
+    return fake_host_dropped(f->h, BR_PROFILES, reason);
+}
+
+/* --- Before a request ------------------------------------------------------------------------ */
+
+static void times_by_the_clock(void **state)
+{
+    struct fixture f;
+    const int64_t hour = (int64_t)HOUR_NS, minute = (int64_t)MINUTE_NS;
+    const int64_t times[] = {0, -hour, -hour + 1, 10 * minute, 10 * minute - 1};
+    (void)state;
+    start(&f, "");
+    push(&f, "ABCDE", times);
+    stored_once(&f, "ACE");
+    assert_true(dropped(&f, "too_old") == 1 && dropped(&f, "too_new") == 1);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 2);
+    fake_host_advance(f.h, 3600000); /* what is new becomes old while the clock goes */
+    push(&f, "F", &(const int64_t){-hour});
+    push(&f, "G", &(const int64_t){0});
+    stored_once(&f, "ACEG");
+    end(&f);
+    start(&f, "limits: {max_age: 0, max_ahead: 0}");
+    push(&f, "ABCDE", times);
+    stored_once(&f, "ABCDE");
+    end(&f);
+}
+
+/* Nothing is left to be sent, so nothing is. */
+static void all_may_be_dropped(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "limits: {max_profile_size: 1}");
+    push(&f, "ABC", NULL);
+    assert_true(f.n_requests == 0 && dropped(&f, "too_large") == 3);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == 3);
+    end(&f);
+}
+
+static void requests_are_bounded(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "limits: {max_request_profiles: 3}");
+    push(&f, "ABCDEFGH", NULL);
+    assert_int_equal(f.n_requests, 3);
+    stored_once(&f, "ABCDEFGH");
+    end(&f);
+    start(&f, "limits: {max_request_size: 1}"); /* one profile each, since each is larger */
+    push(&f, "ABC", NULL);
+    assert_int_equal(f.n_requests, 3);
+    stored_once(&f, "ABC");
+    end(&f);
+}
+
+/* --- Refusals -------------------------------------------------------------------------------- */
+
+/* One of eight: 8, then its half, quarter and itself, each with a sister. */
+static void a_bad_profile_is_found(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = BAD_PROFILES;
+    f.bad = "F";
+    push(&f, "ABCDEFGH", NULL);
+    stored_once(&f, "ABCDEGH");
+    assert_int_equal(f.n_requests, 1 + 2 + 2 + 2);
+    assert_true(dropped(&f, "refused") == 1 && f.tally.n_done == 1);
+    assert_int_equal(f.tally.last.n_rejected, 1);
+    end(&f);
+}
+
+static void all_may_be_bad(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = BAD_PROFILES;
+    f.bad = "ABCDE";
+    push(&f, "ABCDE", NULL);
+    assert_int_equal(f.n_requests, 2 * 5 - 1);
+    assert_true(dropped(&f, "refused") == 5 && f.tally.n_done == 1);
+    end(&f);
+}
+
+/* What is not named was stored, and must not be sent again. */
+static void the_server_may_name_the_bad(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = NAMES_THE_BAD;
+    f.bad = "CH";
+    push(&f, "ABCDEFGH", NULL);
+    stored_once(&f, "ABDEFG");
+    assert_int_equal(f.n_requests, 1 + 2); /* the two that were named, apart */
+    assert_true(dropped(&f, "refused") == 2 && f.tally.n_done == 1);
+    end(&f);
+}
+
+static void too_large_requests_are_halved(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = TOO_LARGE;
+    push(&f, "ABCDE", NULL);
+    stored_once(&f, "ABCDE");
+    assert_int_equal(f.n_requests, 3);
+    end(&f);
+}
+
+static void what_nobody_may_is_given_up(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "");
+    f.mood = FORBIDDEN;
+    push(&f, "ABCDE", NULL);
+    stored_once(&f, "");
+    assert_int_equal(f.n_requests, 1);
+    assert_true(f.tally.n_reject == 1 && f.tally.last.status == BR_STATUS_PERMISSION_DENIED);
+    end(&f);
+}
+
+/* --- Later ----------------------------------------------------------------------------------- */
+
+#define RETRY "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}"
+
+static void a_busy_server_is_asked_again(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 2;
+    push(&f, "AB", NULL);
+    assert_true(f.n_requests == 1 && f.tally.n == 0);
+    fake_host_advance(f.h, 999);
+    assert_int_equal(f.n_requests, 1);
+    fake_host_advance(f.h, 1);
+    assert_int_equal(f.n_requests, 2);
+    fake_host_advance(f.h, 1500);
+    assert_true(f.n_requests == 3 && f.tally.n_done == 1);
+    stored_once(&f, "AB");
+    end(&f);
+}
+
+static void it_says_when(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 1;
+    f.retry_after_s = 7;
+    push(&f, "A", NULL);
+    fake_host_advance(f.h, 6999);
+    assert_int_equal(f.n_requests, 1);
+    fake_host_advance(f.h, 1);
+    assert_true(f.n_requests == 2 && f.tally.n_done == 1);
+    end(&f);
+}
+
+/* Every endpoint gets everything; one that fails does not make the others get it twice. */
+static void endpoints_fail_alone(void **state)
+{
+    struct fixture f;
+    (void)state;
+    assert_int_equal(
+        create(&f, "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY "}"),
+        0);
+    f.busy_left = 1;
+    push(&f, "A", NULL);
+    assert_true(f.n_requests == 2 && f.stored[0] == 1 && f.tally.n == 0);
+    fake_host_advance(f.h, 1000);
+    assert_true(f.n_requests == 3 && f.stored[0] == 2 && f.tally.n_done == 1);
+    end(&f);
+}
+
+static void it_may_end_in_the_middle(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, RETRY);
+    f.busy_left = 100;
+    push(&f, "ABC", NULL);
+    end(&f); /* checks the ledger and the memory */
+}
+
+/* --- Config ---------------------------------------------------------------------------------- */
+
+static void config_is_checked(void **state)
+{
+    const struct br_component *c = &br_pyroscope_exporter;
+    static const struct {
+        const char *yaml;
+        int rc;
+    } cases[] = {
+        {"endpoint: \"http://localhost:4040\"", 0},
+        {"endpoints: [\"http://a\", \"https://b/x\"]", 0},
+        {"", BR_EINVAL},
+        {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}", BR_EINVAL},
+        {"endpoints: []", BR_EINVAL},
+        {"endpoint: \"nowhere\"", BR_EINVAL},
+        {"endpoints: [\"http://a\", nowhere]", BR_EINVAL},
+        {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}", BR_EINVAL},
+        {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}", BR_EINVAL},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_errs errs = {0};
+        struct br_arena arena;
+        struct br_yaml *tree;
+        br_arena_init(&arena, 0);
+        void *config = br_arena_calloc(&arena, 1, c->config_size);
+        assert_int_equal(
+            br_yaml_parse(cases[i].yaml, strlen(cases[i].yaml), "t", &arena, &tree, &errs), 0);
+        assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
+        if (c->check(config, tree, "x", &arena, &errs) != cases[i].rc)
+            fail_msg("%s", cases[i].yaml);
+        br_errs_release(&errs);
+        br_arena_release(&arena);
+    }
+}
+
+/* --- Without memory -------------------------------------------------------------------------- */
+
+/* Whatever fails, nothing that is good is lost without a word, and the ledger closes. */
+static void scenario(void *arg)
+{
+    struct fixture f;
+    start(&f, RETRY ", limits: {max_request_profiles: 4}");
+    f.mood = *(const enum mood *)arg;
+    f.bad = "B";
+    struct br_item *item = item_of(&f, "ABCDE", NULL);
+    fault_start();
+    br_pyroscope_exporter.consume(&f.node, item);
+    fake_host_turn(f.h);
+    fault_stop();
+    fake_host_advance(f.h, 60000);
+    assert_int_equal(f.tally.n, 1);
+    assert_true(f.tally.n_done == 1 || fault_failed());
+    if (!fault_failed())
+        stored_once(&f, f.mood == FINE ? "ABCDE" : "ACDE");
+    end(&f);
+}
+
+static void without_memory(void **state)
+{
+    static const enum mood moods[] = {FINE, BAD_PROFILES, NAMES_THE_BAD};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(moods); i++)
+        fault_each("a request", scenario, (void *)(uintptr_t)&moods[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_by_the_clock),
+        cmocka_unit_test(all_may_be_dropped),
+        cmocka_unit_test(requests_are_bounded),
+        cmocka_unit_test(a_bad_profile_is_found),
+        cmocka_unit_test(all_may_be_bad),
+        cmocka_unit_test(the_server_may_name_the_bad),
+        cmocka_unit_test(too_large_requests_are_halved),
+        cmocka_unit_test(what_nobody_may_is_given_up),
+        cmocka_unit_test(a_busy_server_is_asked_again),
+        cmocka_unit_test(it_says_when),
+        cmocka_unit_test(endpoints_fail_alone),
+        cmocka_unit_test(it_may_end_in_the_middle),
+        cmocka_unit_test(config_is_checked),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests_name("pyroscope exporter", tests, NULL, NULL);
+}
