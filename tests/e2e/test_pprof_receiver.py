@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receiver pprof: a Go program scraped over the network, a folder, uploads."""
 
+import os
 import pathlib
 import re
 import subprocess
