@@ -405,7 +405,7 @@ static bool make_parts(struct join *j)
         j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
     }
     return j->table && j->keepers[0] && j->keepers[1] &&
-           join_policy_init(&j->policy, j->config->keep, node->host) == 0 &&
+           join_policy_init(&j->policy, j->config->keep) == 0 &&
            join_span_metrics_init(&j->span_metrics, &j->config->span_metrics, node, j->table) == 0;
 }
 
@@ -426,6 +426,7 @@ static int start(struct br_node *node, struct br_err *err)
 {
     struct join *j = node->state;
     (void)err;
+    join_policy_start(&j->policy, node);
     if (node->host->worker == 0)
         (void)br_host_timer(node->host, &j->housekeeping, HOUSEKEEPING_MS, on_housekeeping);
     return 0;
@@ -458,7 +459,7 @@ static void destroy(struct br_node *node)
         br_keeper_free(j->keepers[s]);
     }
     join_span_metrics_release(&j->span_metrics);
-    join_policy_release(&j->policy, node->host);
+    join_policy_release(&j->policy);
     br_shared_put(node->host, j->table, free_table);
 }
 

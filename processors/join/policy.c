@@ -31,14 +31,13 @@ const struct br_option join_keep_options[] = {
     BR_OPT_END,
 };
 
-int join_policy_init(struct join_policy *p, const struct join_keep *keep, struct br_host *host)
+int join_policy_init(struct join_policy *p, const struct join_keep *keep)
 {
     p->keep = keep;
     if (!keep)
         return 0;
-    p->shared = br_keep_rules_get(host);
     p->names = br_map_new(NAMES_MAX);
-    bool ok = p->shared && p->names;
+    bool ok = p->names != NULL;
     const struct join_keep_name *names = keep->span_names.v;
     for (size_t i = 0; ok && i < keep->span_names.n; i++)
         ok = br_map_put(p->names, names[i].name, strlen(names[i].name),
@@ -46,17 +45,16 @@ int join_policy_init(struct join_policy *p, const struct join_keep *keep, struct
     return ok ? 0 : BR_ENOMEM;
 }
 
-void join_policy_release(struct join_policy *p, struct br_host *host)
+void join_policy_start(struct join_policy *p, const struct br_node *node)
 {
-    br_map_free(p->names, NULL);
-    br_keep_rules_put(host, p->shared);
-    *p = (struct join_policy){0};
+    join_rules_start(&p->rules, node, p->keep != NULL);
 }
 
-void join_policy_refresh(struct join_policy *p, uint64_t now_ms)
+void join_policy_release(struct join_policy *p)
 {
-    if (p->shared && br_keep_rules_version(p->shared) != p->version)
-        p->n_rules = br_keep_rules_copy(p->shared, now_ms, p->rules, &p->version);
+    join_rules_stop(&p->rules);
+    br_map_free(p->names, NULL);
+    *p = (struct join_policy){0};
 }
 
 static bool is_slow(const struct join_policy *p, const struct join_found *span, uint64_t duration)
@@ -77,9 +75,8 @@ enum join_verdict join_policy_of(const struct join_policy *p, const struct join_
     uint64_t duration = span && span->end_ns > span->start_ns ? span->end_ns - span->start_ns : 0;
     if (!k || (trace_id && br_trace_sampled(trace_id, k->sampling_percentage)))
         return JOIN_KEEPS;
-    for (size_t i = 0; i < p->n_rules; i++)
-        if (br_keep_rule_keeps(&p->rules[i], now_ms, service, service_len, trace_id, duration))
-            return JOIN_KEEPS;
+    if (join_rules_keep(&p->rules, now_ms, service, service_len, trace_id, duration))
+        return JOIN_KEEPS;
     if (!span)
         return k->unknown ? JOIN_KEEPS : JOIN_FOLDS;
     if ((k->failed && span->status == STATUS_ERROR) || is_slow(p, span, duration))

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config/option.h"
-#include "pipeline/keep_rules.h"
 #include "processors/join/credit.h"
+#include "processors/join/rules.h"
 
 struct join_keep_name {
     const char *name;
@@ -23,18 +23,15 @@ extern const struct br_option join_keep_options[];
 struct join_policy {
     const struct join_keep *keep; /* NULL: every link survives */
     struct br_map *names;         /* a span's name -> its join_keep_name */
-    struct br_keep_rules *shared;
-    uint64_t version; /* of `rules` */
-    size_t n_rules;
-    struct br_keep_rule rules[BR_KEEP_RULES_MAX];
+    struct join_rules rules;
 };
 
 /* `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
-int join_policy_init(struct join_policy *p, const struct join_keep *keep, struct br_host *host);
-void join_policy_release(struct join_policy *p, struct br_host *host);
+int join_policy_init(struct join_policy *p, const struct join_keep *keep);
+void join_policy_release(struct join_policy *p);
 
-/* Takes over what was set since the last time. */
-void join_policy_refresh(struct join_policy *p, uint64_t now_ms);
+/* From now on rules can be set. */
+void join_policy_start(struct join_policy *p, const struct br_node *node);
 
 enum join_verdict {
     JOIN_KEEPS,

@@ -475,7 +475,6 @@ static bool prepare(struct run *r)
     if (r->j->policy.keep && r->pass != JOIN_PASS_FIRST) {
         r->folds = br_arena_calloc(&r->arena, r->item->n_items, 1);
         r->no_memory = !r->folds;
-        join_policy_refresh(&r->j->policy, r->now_ms);
     }
     r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
     join_extension_init(&r->extension, &r->arena, &r->view);

@@ -289,7 +289,8 @@ static void look_at(struct pprof_folder *f, int dir, const char *name)
     if (x->state != WATCHED || is.size == 0 ||
         now - x->since_ms < f->config->poll_interval / NS_PER_MS)
         return;
-    if (f->n_busy < BUSY_MAX && !br_host_over_limit(f->node->host))
+    if (f->n_busy < BUSY_MAX && !br_host_over_limit(f->node->host) &&
+        br_shed_step(f->node->host) == BR_SHED_NONE)
         take(x);
     else
         f->more = true;

@@ -207,7 +207,7 @@ static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
     static const char *const states[PPROF_RESULTS] = {
         [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
         [PPROF_FAILED] = "failing",  [PPROF_IN_USE] = "in use", [PPROF_BUSY] = "busy",
-        [PPROF_HELD] = "waiting",
+        [PPROF_HELD] = "waiting",    [PPROF_SHED] = "shed",
     };
     const struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, tunable);
     for (size_t i = 0; i < s->n_targets * PPROF_KINDS; i++) {

@@ -214,6 +214,10 @@ static void scrape(struct pprof_job *j)
         note(j, PPROF_HELD);
         return;
     }
+    if (br_shed_refuses(host, BR_PROFILES) || br_shed_drops(host, BR_PROFILES)) {
+        note(j, PPROF_SHED);
+        return;
+    }
     write_path(j);
     j->busy = true;
     j->exchange = (struct br_exchange){.method = "GET",

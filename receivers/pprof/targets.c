@@ -142,6 +142,7 @@ static void make_metrics(struct pprof_scraper *s)
     static const char *const results[PPROF_RESULTS] = {
         [PPROF_OK] = "ok",         [PPROF_EMPTY] = "empty", [PPROF_FAILED] = "failed",
         [PPROF_IN_USE] = "in_use", [PPROF_BUSY] = "busy",   [PPROF_HELD] = "memory",
+        [PPROF_SHED] = "shed",
     };
     br_meter_init(&s->meter, s->node, "scrape", BR_SIGNAL_BIT(BR_PROFILES));
     for (int i = 0; i < PPROF_RESULTS; i++)

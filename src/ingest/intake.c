@@ -8,6 +8,7 @@
 #include "base/mem.h"
 
 #define DELAY_MS 1000
+#define SHED_DELAY_MS 5000
 #define METADATA_MAX 16384
 
 /* --- The end of an intake --------------------------------------------------------------------- */
@@ -79,6 +80,12 @@ static bool admit(struct br_intake *x)
     }
     if (node->draining || br_host_over_limit(node->host)) {
         br_intake_refuse(x, node->draining ? "shutting down" : "memory limit reached");
+        return false;
+    }
+    if (br_shed_refuses(node->host, x->signal)) {
+        struct br_outcome o =
+            br_outcome_retry(BR_STATUS_UNAVAILABLE, SHED_DELAY_MS, "there is too much to do");
+        refuse(x, &o);
         return false;
     }
     return true;
@@ -229,8 +236,41 @@ void br_intake_send(struct br_intake *x, struct br_item *item)
     item->done = on_done;
     item->done_arg = x;
     x->item = item;
-    br_node_forward(g->node, item);
+    if (br_shed_drops(g->node->host, item->signal))
+        br_shed_item(item);
+    else
+        br_node_forward(g->node, item);
 }
+
+/* --- What is collected ------------------------------------------------------------------------ */
+
+static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err *err)
+{
+    (void)t;
+    (void)rule;
+    (void)err;
+    return 0; /* nobody can be asked to push more */
+}
+
+static void withdraw(struct br_tunable *t, uint64_t id)
+{
+    (void)t;
+    (void)id;
+}
+
+static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+{
+    const struct br_ingest *g = br_container_of(t, struct br_ingest, tunable);
+    if (g->node->next[BR_PROFILES] && !br_list_empty(&g->doors))
+        fn(&(struct br_collected){.component = g->node->id,
+                                  .service = "",
+                                  .target = "",
+                                  .type = "pushed",
+                                  .state = "ok"},
+           arg);
+}
+
+static const struct br_tunable_ops tunable_ops = {apply, withdraw, list};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
@@ -239,6 +279,8 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
     g->node = node;
     br_list_init(&g->intakes);
     br_list_init(&g->doors);
+    g->tunable.ops = &tunable_ops;
+    br_tunable_register(&g->tunable, node->host);
     g->codec = br_codec_new();
     return g->codec ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
@@ -247,6 +289,7 @@ void br_ingest_release(struct br_ingest *g)
 {
     if (!g->node)
         return;
+    br_tunable_unregister(&g->tunable);
     while (!br_list_empty(&g->doors)) {
         struct br_door *d = br_container_of(g->doors.next, struct br_door, link);
         br_list_remove(&d->link);

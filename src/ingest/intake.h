@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "ingest/http.h"
 #include "pipeline/component.h"
+#include "pipeline/tune.h"
 
 #define BR_TENANT_KEY "x-scope-orgid" /* Pyroscope's, Tempo's and Mimir's name for it */
 
@@ -21,6 +22,7 @@ struct br_ingest {
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_codec *codec;
     struct br_list intakes, doors;
+    struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
 };
 

@@ -57,9 +57,18 @@ static uint64_t unix_ns(struct br_host *h)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t cpu_ns(struct br_host *h)
+{
+    (void)h;
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
+}
+
 static const struct br_host_ops host_ops = {
     .mono_ms = mono_ms,
     .unix_ns = unix_ns,
+    .cpu_ns = cpu_ns,
     .serve = br_net_serve,
     .connect = br_net_connect,
 };

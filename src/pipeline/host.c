@@ -45,6 +45,11 @@ uint64_t br_host_unix_ns(struct br_host *h)
     return h->ops->unix_ns(h);
 }
 
+uint64_t br_host_cpu_ns(struct br_host *h)
+{
+    return h->ops->cpu_ns(h);
+}
+
 bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn)
 {
     return br_timers_arm(&h->timers, t, br_host_mono_ms(h) + delay_ms, fn) == 0;

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/timer.h"
 #include "pipeline/metrics.h"
+#include "pipeline/shed.h"
 
 struct br_host;
 struct br_server;
@@ -32,6 +33,7 @@ struct br_deferred {
 struct br_host_ops {
     uint64_t (*mono_ms)(struct br_host *h); /* monotonic milliseconds */
     uint64_t (*unix_ns)(struct br_host *h);
+    uint64_t (*cpu_ns)(struct br_host *h); /* that the process has used, user and system */
     /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
     int (*serve)(struct br_host *h, const struct br_server_config *config,
                  struct br_service *service, struct br_server **ret, struct br_err *err);
@@ -54,6 +56,7 @@ struct br_host {
     size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
+    struct br_shed shed;
     bool draining; /* the end has begun: the graph takes nothing new */
     void *shared; /* struct br_shared: what the workers of one service share (service.h) */
 };
@@ -64,6 +67,7 @@ void br_host_release(struct br_host *h);
 
 uint64_t br_host_mono_ms(struct br_host *h);
 uint64_t br_host_unix_ns(struct br_host *h);
+uint64_t br_host_cpu_ns(struct br_host *h);
 
 /* Arms `t` to fire in `delay_ms`. Without memory for it, it fires never and false is returned. */
 bool br_host_timer(struct br_host *h, struct br_timer *t, uint64_t delay_ms, br_timer_fn *fn);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pipeline/component.h"
 
+extern const struct br_component br_adaptive_extension;
 extern const struct br_component br_attributes_processor;
 extern const struct br_component br_batch_processor;
+extern const struct br_component br_control_extension;
 extern const struct br_component br_debug_exporter;
 extern const struct br_component br_file_exporter;
 extern const struct br_component br_filter_processor;
@@ -40,6 +42,8 @@ const struct br_component *const br_components[] = {
     &br_otlp_exporter,
     &br_otlphttp_exporter,
     &br_pyroscope_exporter,
+    &br_adaptive_extension,
+    &br_control_extension,
     &br_health_check_extension,
     NULL,
 };

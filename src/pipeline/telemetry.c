@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -31,7 +30,6 @@ struct scrape {
 /* The process's own figures, under the Collector's names. */
 static void add_process(struct br_telemetry *t, struct br_metrics *m)
 {
-    struct timespec cpu;
     unsigned long resident = 0;
     FILE *f = fopen("/proc/self/statm", "re");
     if (f) {
@@ -43,9 +41,8 @@ static void add_process(struct br_telemetry *t, struct br_metrics *m)
         }
         (void)fclose(f);
     }
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     *br_metric(m, BR_COUNTER, "otelcol_process_cpu_seconds", "") =
-        (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9;
+        (double)br_host_cpu_ns(t->host) / 1e9;
     *br_metric(m, BR_GAUGE, "otelcol_process_memory_rss", "") =
         (double)resident * (double)sysconf(_SC_PAGESIZE);
     *br_metric(m, BR_COUNTER, "otelcol_process_uptime", "") =

@@ -40,7 +40,7 @@ struct br_collected {
     const char *component; /* id of the node: "pprof/shops" */
     const char *service;   /* "" where it is not known */
     const char *target;    /* URL of what is scraped, or "" */
-    const char *type;      /* "cpu", "links" */
+    const char *type;      /* "cpu", "links"; "pushed": whatever is sent */
     uint64_t interval_ms;  /* 0: there is none */
     uint64_t rule;         /* that asks for it; 0: the config */
     uint64_t until_ms;     /* when that rule ends; 0: never */

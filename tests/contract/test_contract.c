@@ -47,6 +47,7 @@ static const struct {
     {BR_EXPORTER, "otlp", "endpoint: localhost:4317"},
     {BR_EXPORTER, "otlphttp", "endpoint: http://localhost:4318"},
     {BR_EXPORTER, "pyroscope", "endpoints: [\"http://localhost:4040\", \"http://localhost:4041\"]"},
+    {BR_EXTENSION, "control", "token: 0123456789abcdef"},
 };
 
 struct bed {

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receiver pprof: a Go program scraped over the network, a folder, uploads."""
 
-import contextlib
 import os
 import pathlib
 import re
@@ -11,25 +10,12 @@ import pytest
 
 import clients
 import otlp
-import profile_view
-from braid import DEADLINE_S, exporter, pipelines, until
+from braid import DEADLINE_S, until
+from scraped import OFF, config, functions, go_program, of_type, samples, target
 
 TESTS = pathlib.Path(__file__).parents[1]
-PROGRAM = os.environ.get("GO_CLIENTS", str(TESTS.parent / "build" / "clients"))
 EXAMPLE = TESTS.parent / "config" / "examples" / "scrape.yaml"
-OFF = {name: {"enabled": False} for name in ("cpu", "allocs", "goroutine", "block", "mutex")}
 FOLDED = b"main;work 3\nmain;rest 1\n"
-
-
-@contextlib.contextmanager
-def go_program(*args):
-    """Runs the program; gives its host:port."""
-    with subprocess.Popen([PROGRAM, "pprof", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            yield program.stdout.readline().strip()
-        finally:
-            program.stdin.close()
-            program.wait(DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
@@ -47,36 +33,6 @@ def certificate(tmp_path_factory):
                     "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True, timeout=DEADLINE_S)
     path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
     return path
-
-
-def config(sink, receiver, **service):
-    """One receiver pprof in front of the sink."""
-    tree = pipelines(exporter("grpc", sink), signals=("profiles",), **service)
-    tree["receivers"] = {"pprof": receiver}
-    tree["service"]["pipelines"]["profiles"]["receivers"] = ["pprof"]
-    return tree
-
-
-def target(address, scheme="http", **labels):
-    return [{"endpoint": f"{scheme}://{address}", "labels": {"service_name": "shop", **labels}}]
-
-
-def samples(sink):
-    """All that came; each request is looked at once."""
-    seen = vars(sink).setdefault("seen", [])
-    calls = sink.of(otlp.PROFILES)
-    seen.extend(list(profile_view.View(call.message).samples()) for call in calls[len(seen):])
-    return [each for request in seen for each in request]
-
-
-def functions(sample):
-    return [line[0] for frame in sample["frames"] for line in frame["lines"]]
-
-
-def of_type(sink, kind):
-    """Samples of (name, type): ("process_cpu", "cpu")."""
-    return [each for each in samples(sink)
-            if (each["scope"][1].get("pyroscope.name"), each["type"][0]) == kind]
 
 
 def wait_for(sink, kind, function):

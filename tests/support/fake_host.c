@@ -415,7 +415,12 @@ static uint64_t unix_ns(struct br_host *h)
     return ((struct fake_host *)(void *)h)->unix_ns;
 }
 
-static const struct br_host_ops host_ops = {mono_ms, unix_ns, host_serve, host_connect};
+static uint64_t cpu_ns(struct br_host *h)
+{
+    return ((struct fake_host *)(void *)h)->cpu_ns;
+}
+
+static const struct br_host_ops host_ops = {mono_ms, unix_ns, cpu_ns, host_serve, host_connect};
 
 struct fake_host *fake_host_new(void)
 {

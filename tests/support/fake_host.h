@@ -41,6 +41,7 @@ struct fake_host {
     struct br_host host;    /* first */
     uint64_t now_ms;        /* starts at 1,000,000 */
     uint64_t unix_ns;       /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
+    uint64_t cpu_ns;        /* that the process is said to have used */
     fake_answer_fn *answer; /* NULL: success at once */
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "pipeline/keep_rules.h"
+#include "pipeline/tune.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_rig.h"
@@ -166,18 +166,17 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
 {
     (void)state;
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1}};
-    struct br_shared *shared = br_shared_new();
-    struct join_rig *r = join_rig_new("{keep: {}}", shared, 0);
-    struct br_keep_rules *rules = br_keep_rules_get(&r->h->host);
-    struct br_keep_rule rule = {.until_ms = br_host_mono_ms(&r->h->host) + 1000,
-                                .sampling_percentage = 100,
-                                .service_len = 4,
-                                .service = "shop"};
+    struct join_rig *r = join_rig_new("{keep: {}}", NULL, 0);
+    const struct br_rule rule = {.id = 1,
+                                 .until_ms = br_host_mono_ms(&r->h->host) + 1000,
+                                 .service = "shop",
+                                 .keep = true,
+                                 .sampling_percentage = 100};
     const char *kept = "1 00000000000000000000000000000007/0000000000000001: span.name=GET\n";
     send_spans(r, spans, 1);
     send_samples(r, 7, samples, 1);
     assert_string_equal(join_rig_last(r), "1 -: span.name=GET\n");
-    assert_true(br_keep_rules_add(rules, &rule, br_host_mono_ms(&r->h->host)));
+    assert_int_equal(br_tune_apply(&r->h->host, &rule, NULL), 1);
     send_samples(r, 7, samples, 1);
     assert_string_equal(join_rig_last(r), kept);
     fake_host_advance(r->h, 999);
@@ -186,9 +185,7 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
     fake_host_advance(r->h, 1);
     send_samples(r, 7, samples, 1);
     assert_string_equal(join_rig_last(r), "1 -: span.name=GET\n");
-    br_keep_rules_put(&r->h->host, rules);
     join_rig_free(r);
-    br_shared_free(shared);
 }
 
 /* Sums that no int64 holds, and numbers that do not go together, stay apart. */

@@ -220,6 +220,22 @@ static void test_a_file_is_taken_when_it_rests(void **state)
     end(f);
 }
 
+/* From the first step of extension adaptive on. */
+static void test_files_wait_while_profiles_are_shed(void **state)
+{
+    struct fixture *f = *state;
+    start(f, ", after: delete");
+    br_shed_set(&f->rig.h->host, BR_SHED_HALF, 0);
+    put_text(f, "a", "main;work 2\n");
+    fake_host_advance(f->rig.h, 20000);
+    assert_int_equal(f->rig.n, 0);
+    br_shed_set(&f->rig.h->host, BR_SHED_NONE, 0);
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
 static void test_an_empty_file_is_not_begun(void **state)
 {
     struct fixture *f = *state;
@@ -423,6 +439,7 @@ int main(void)
         TEST(test_pprof_of_go),
         TEST(test_speedscope),
         TEST(test_a_file_is_taken_when_it_rests),
+        TEST(test_files_wait_while_profiles_are_shed),
         TEST(test_an_empty_file_is_not_begun),
         TEST(test_what_is_not_looked_at),
         TEST(test_remembered_until_it_changes),

@@ -387,6 +387,26 @@ static void test_nothing_is_scraped_above_the_memory_limit(void **state)
     end(f);
 }
 
+/* The steps of extension adaptive: some scrapes, then none. */
+static void test_scrapes_are_shed(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU "}");
+    br_shed_set(&f->rig.h->host, BR_SHED_HALF, 0);
+    fake_host_advance(f->rig.h, 40 * 15000);
+    assert_in_range(f->program.n, 1, 39);
+    assert_true(scrapes(f, "shed") == 40 - f->program.n);
+    br_shed_set(&f->rig.h->host, BR_SHED_PROFILES, 0);
+    unsigned before = f->program.n;
+    fake_host_advance(f->rig.h, 10 * 15000);
+    assert_int_equal(f->program.n, before);
+    assert_true(scrapes(f, "shed") == 50 - before);
+    br_shed_set(&f->rig.h->host, BR_SHED_NONE, 0);
+    fake_host_advance(f->rig.h, 2 * 15000);
+    assert_int_equal(f->program.n, before + 2);
+    end(f);
+}
+
 /* A pipeline that is full for a while loses nothing. */
 static void test_refused_profiles_are_sent_again(void **state)
 {
@@ -670,6 +690,7 @@ int main(void)
         TEST(test_answers_that_are_no_pprof),
         TEST(test_timeout_and_busy),
         TEST(test_nothing_is_scraped_above_the_memory_limit),
+        TEST(test_scrapes_are_shed),
         TEST(test_refused_profiles_are_sent_again),
         TEST(test_drain_gives_up_what_is_under_way),
         TEST(test_drain_waits_for_what_was_scraped),

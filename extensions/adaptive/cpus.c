@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extensions/adaptive/cpus.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/cgroup.h"
+
+/* "max 100000", or microseconds of CPU in so many of time: "50000 100000". */
+static void lower(const char *text, void *arg)
+{
+    double *quota = arg;
+    char *end, *last;
+    double used = strtod(text, &end), of = strtod(end, &last);
+    if (end == text || last == end || !(used > 0) || !(of > 0))
+        return;
+    if (*quota <= 0 || used / of < *quota)
+        *quota = used / of;
+}
+
+double adaptive_quota(const char *root)
+{
+    static const struct br_cgroup_file file = {.v2 = "cpu.max"};
+    double quota = 0;
+    br_cgroup_each(root, &file, lower, &quota);
+    return quota;
+}
+
+double adaptive_cpus(unsigned n_workers, double quota)
+{
+    cpu_set_t allowed;
+    double cpus = n_workers;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) < cpus)
+        cpus = CPU_COUNT(&allowed);
+    return quota > 0 && quota < cpus ? quota : cpus;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "extensions/control/control.h"
+
+#define HEADERS_MAX 2
+
+void control_reply(struct br_request *r, unsigned status, const struct br_header *header,
+                   const struct br_str *json)
+{
+    struct br_header headers[HEADERS_MAX] = {{"cache-control", "no-store"}};
+    struct br_response reply = {.status = status,
+                                .content_type = "application/json",
+                                .headers = headers,
+                                .n_headers = 1,
+                                .text = json->data,
+                                .text_len = json->len};
+    if (header)
+        headers[reply.n_headers++] = *header;
+    if (json->failed || !json->data) {
+        reply.status = 503;
+        reply.text = "{\"error\":{\"status\":503,\"message\":\"out of memory\"}}\n";
+        reply.text_len = 0;
+        reply.n_headers = 1;
+    }
+    br_request_reply(r, &reply);
+}
+
+void control_reply_error(struct br_request *r, unsigned status, const struct br_header *header,
+                         const char *field, const char *fmt, ...)
+{
+    struct br_str json = {0};
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    br_str_printf(&json, "{\"error\":{\"status\":%u,", status);
+    if (field && field[0]) {
+        br_str_puts(&json, "\"field\":");
+        br_str_json(&json, field, strlen(field));
+        br_str_putc(&json, ',');
+    }
+    br_str_puts(&json, "\"message\":");
+    br_str_json(&json, text, strlen(text));
+    br_str_puts(&json, "}}\n");
+    control_reply(r, status, header, &json);
+    br_str_release(&json);
+}
+
+/* --- Pieces ----------------------------------------------------------------------------------- */
+
+void control_put_id(struct br_str *out, uint64_t id)
+{
+    br_str_printf(out, "%016" PRIx64, id);
+}
+
+bool control_parse_id(const char *text, uint64_t *ret)
+{
+    uint8_t bytes[CONTROL_ID_LEN / 2];
+    uint64_t id = 0;
+    if (strlen(text) != CONTROL_ID_LEN ||
+        br_hex_decode(text, CONTROL_ID_LEN, bytes, sizeof bytes) != sizeof bytes)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        id = id << 8 | bytes[i];
+    *ret = id;
+    return id != 0;
+}
+
+static void put_text(struct br_str *out, const char *name, const char *value)
+{
+    br_str_printf(out, ",\"%s\":", name);
+    br_str_json(out, value, strlen(value));
+}
+
+/* As the config writes it, and the request. */
+static void put_duration(struct br_str *out, const char *name, uint64_t ns)
+{
+    br_str_printf(out, ",\"%s\":\"", name);
+    if (ns % 1000000000 == 0)
+        br_str_printf(out, "%" PRIu64 "s\"", ns / 1000000000);
+    else if (ns % 1000000 == 0)
+        br_str_printf(out, "%" PRIu64 "ms\"", ns / 1000000);
+    else
+        br_str_printf(out, "%" PRIu64 "ns\"", ns);
+}
+
+/* RFC 3339, in UTC. */
+static void put_time(struct br_str *out, const char *name, uint64_t unix_ns)
+{
+    time_t seconds = (time_t)(unix_ns / 1000000000);
+    struct tm tm;
+    char text[64] = "";
+    if (gmtime_r(&seconds, &tm))
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    br_str_printf(out, ",\"%s\":\"%s.%03uZ\"", name, text, (unsigned)(unix_ns / 1000000 % 1000));
+}
+
+void control_put_rule(struct br_str *out, const struct control_rule *r, uint64_t now_ms)
+{
+    const struct br_rule *rule = &r->rule;
+    uint64_t left_ms = rule->until_ms > now_ms ? rule->until_ms - now_ms : 0;
+    br_str_puts(out, "{\"id\":\"");
+    control_put_id(out, rule->id);
+    br_str_putc(out, '"');
+    put_text(out, "service", rule->service);
+    if (rule->target)
+        put_text(out, "target", rule->target);
+    for (size_t i = 0; i < rule->n_types; i++) {
+        br_str_puts(out, i ? "," : ",\"profile_types\":[");
+        br_str_json(out, rule->types[i], strlen(rule->types[i]));
+    }
+    if (rule->n_types)
+        br_str_putc(out, ']');
+    if (rule->interval_ms)
+        put_duration(out, "interval", rule->interval_ms * 1000000);
+    if (rule->sampling_percentage > 0)
+        br_str_printf(out, ",\"sampling_percentage\":%.10g", rule->sampling_percentage);
+    if (rule->slow_threshold_ns)
+        put_duration(out, "slow_threshold", rule->slow_threshold_ns);
+    put_duration(out, "duration", r->duration_ms * 1000000);
+    put_time(out, "since", r->since_ns);
+    put_time(out, "until", r->until_ns);
+    br_str_printf(out, ",\"seconds_left\":%" PRIu64 "}", (left_ms + 999) / 1000);
+}
+
+void control_put_collected(struct br_str *out, const struct br_collected *c)
+{
+    br_str_puts(out, "{\"component\":");
+    br_str_json(out, c->component, strlen(c->component));
+    put_text(out, "profile_type", c->type);
+    if (c->service && c->service[0])
+        put_text(out, "service", c->service);
+    if (c->target && c->target[0])
+        put_text(out, "target", c->target);
+    if (c->interval_ms)
+        put_duration(out, "interval", c->interval_ms * 1000000);
+    if (c->state && c->state[0])
+        put_text(out, "state", c->state);
+    if (c->rule) {
+        br_str_puts(out, ",\"because\":\"rule\",\"rule\":\"");
+        control_put_id(out, c->rule);
+        br_str_puts(out, "\"}");
+    } else {
+        br_str_puts(out, ",\"because\":\"config\"}");
+    }
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control groups (cgroups(7)) that the process is in: each sets limits, and so does every one
+ * above it.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#define BR_CGROUP_TEXT_MAX 16384
+
+/* A file of a controller: its name in version 2, and in version 1 (NULL: not looked at). */
+struct br_cgroup_file {
+    const char *v2, *v1_controller, *v1;
+};
+
+typedef void br_cgroup_fn(const char *text, void *arg);
+
+/* Calls `fn` with the content of the file in each group, from the process's own upwards; groups
+ * without it are passed over. `root` goes before "/proc" and "/sys", for tests; otherwise "". */
+void br_cgroup_each(const char *root, const struct br_cgroup_file *file, br_cgroup_fn *fn,
+                    void *arg);
+
+/* Reads the beginning of a file, terminated. False when there is none, or nothing in it. */
+bool br_file_head(const char *path, char out[BR_CGROUP_TEXT_MAX]);

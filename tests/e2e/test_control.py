@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extensions control and adaptive: more of a service for a while, and less of everything in need."""
+
+import http.client
+import json
+import pathlib
+import re
+import subprocess
+import time
+
+import pytest
+
+import clients
+import otlp
+import profile_view
+from braid import BINARY, DEADLINE_S, exporter, pipelines, until
+from otlp import PROFILES, TRACES
+from scraped import OFF, config, go_program, of_type, target
+
+README = pathlib.Path(__file__).parents[2] / "extensions" / "control" / "README.md"
+TOKEN = "a-token-that-nobody-prints"
+CONTROL = {"control": {"endpoint": "127.0.0.1:0", "token": TOKEN}}
+
+
+def call(server, method="GET", path="", body=None, token=TOKEN):
+    """(status, headers, what the JSON says) of a request to /v1/profiling."""
+    connection = http.client.HTTPConnection(server.address("http", "extension/control"), timeout=DEADLINE_S)
+    try:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, "/v1/profiling" + path, body if isinstance(body, (str, type(None)))
+                           else json.dumps(body), headers)
+        answer = connection.getresponse()
+        assert answer.headers["Content-Type"] == "application/json"
+        return answer.status, answer.headers, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def post(server, **rule):
+    status, headers, said = call(server, "POST", body=rule)
+    assert status == 201, said
+    assert headers["Location"] == f"/v1/profiling/{said['id']}"
+    return said
+
+
+# --- More of a service
+
+
+@pytest.fixture(scope="module")
+def program():
+    with go_program() as address:
+        yield address
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scrapes_at_once_and_for_a_while(braid, sink, program, workers):
+    receiver = {"targets": [{**each, "on_demand": True} for each in target(program)], "scrape_interval": "1h",
+                "profiles": {**OFF, "goroutine": {"enabled": True}}}
+    server = braid(config(sink, receiver, extensions=CONTROL, workers=workers))
+    assert call(server)[2] == {"collected": [], "rules": [], "truncated": False,
+                               "shedding": {"step": 0, "what": "nothing is shed"}}
+    begun = time.monotonic()
+    rule = post(server, service="shop", profile_types=["mutex", "goroutine"], interval="1s", duration="3s")
+    until(lambda: len({each["profile"][0] for each in of_type(sink, ("goroutine", "goroutine"))}) > 1,
+          "goroutines, twice")
+    _, _, said = call(server)
+    if time.monotonic() < begun + 2:
+        assert [each["id"] for each in said["rules"]] == [rule["id"]]
+        assert {each["profile_type"] for each in said["collected"]} == {"mutex", "goroutine"}
+        for each in said["collected"]:
+            assert (each["service"], each["because"], each["rule"]) == ("shop", "rule", rule["id"])
+            assert (each["target"], each["interval"]) == (f"http://{program}", "1s")
+    until(lambda: call(server)[2]["collected"] == [] == call(server)[2]["rules"], "the end of the rule")
+    assert time.monotonic() - begun >= 3
+    assert call(server, path=f"/{rule['id']}")[0] == 404
+    server.stop()
+
+
+def links_of(sink, server, first):
+    """Sends a span and a sample that links to it; says whether the link came out."""
+    for signal in (TRACES, PROFILES):
+        request = otlp.request_of(signal, 1, first=first)
+        assert clients.grpc(server.grpc, signal, request.SerializeToString()).code == "OK"
+    sink.wait(PROFILES, first)
+    [sample] = profile_view.View(sink.of(PROFILES)[-1].message).samples()
+    return sample["link"] is not None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_keeps_the_links_of_a_service(braid, sink, workers):
+    join = {"join": {"keep": {"failed": False}}}
+    server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
+    assert call(server)[2]["collected"] == [
+        {"component": "otlp", "profile_type": "pushed", "state": "ok", "because": "config"},
+        {"component": "join", "profile_type": "links", "state": "some", "because": "config"}]
+    assert not links_of(sink, server, 1)
+    post(server, service="another", duration="1h", sampling_percentage=100)
+    assert not links_of(sink, server, 2)
+    rule = post(server, service="shop", duration="1h", sampling_percentage=100)
+    assert links_of(sink, server, 3)
+    assert {each.get("service"): each["state"] for each in call(server)[2]["collected"]
+            if each["component"] == "join"} == {None: "some", "another": "all", "shop": "all"}
+    assert call(server, "DELETE", f"/{rule['id']}")[2] == {"ended": 1}
+    assert not links_of(sink, server, 4)
+    post(server, service="shop", duration="1h", slow_threshold="5ms")  # as long as the span is
+    assert links_of(sink, server, 5)
+    assert call(server, "DELETE", "?service=shop")[2] == {"ended": 1}
+    post(server, service="shop", duration="1h", slow_threshold="6ms")
+    assert not links_of(sink, server, 6)
+    assert call(server, "DELETE")[2] == {"ended": 2}
+    assert call(server)[2]["rules"] == []
+    server.stop()
+
+
+def test_what_nobody_can_do(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
+    for rule in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
+        status, _, said = call(server, "POST", body={"service": "shop", "duration": "1m", **rule})
+        assert status == 422 and "nothing here can do that" in said["error"]["message"]
+    status, _, said = call(server, "POST", body={"service": "shop", "duration": "2h"})
+    assert (status, said["error"]["field"]) == (400, "duration")
+    assert call(server, "POST", body="{" * 5000)[0] == 400
+    assert call(server, "POST", body=" " * 8193)[0] == 413
+    server.stop()
+
+
+def test_the_readme(braid, sink, program):
+    """Its first command, as it stands there but for the port."""
+    config_of_readme = config(sink, {"targets": target(program), "scrape_interval": "60s"}, extensions=CONTROL)
+    config_of_readme["receivers"]["pprof"]["targets"][0]["labels"]["service_name"] = "checkout"
+    server = braid(config_of_readme)
+    [command] = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
+    command = command.replace("localhost:13134", server.address("http", "extension/control"))
+    done = subprocess.run(["sh", "-c", command.replace("curl ", "curl -sS --fail ")], capture_output=True, text=True,
+                          timeout=DEADLINE_S, env={"BRAID_CONTROL_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["profile_types"] == ["cpu"]
+    server.stop()
+
+
+# --- Who may
+
+
+def test_without_the_token(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
+    for token in (None, "", TOKEN[:-1], TOKEN + "x", TOKEN.upper()):
+        status, headers, said = call(server, token=token)
+        assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert TOKEN not in json.dumps(said)
+    assert call(server)[0] == 200
+    assert server.metrics()["braid_control_unauthorized"] == {'extension="control"': 5}
+    server.stop()
+    assert len(re.findall("did not have the token", server.log())) == 1
+    assert TOKEN not in server.log()
+
+
+def run(tmp_path, what, sink, **control):
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(pipelines(exporter("grpc", sink), extensions={"control": control})))
+    done = subprocess.run([BINARY, what, "--config", str(path)], capture_output=True, text=True, timeout=DEADLINE_S)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("control, error", [
+    ({}, "extensions::control::token: must be set, to 16 characters or more"),
+    ({"token": "short"}, "extensions::control::token: must be set, to 16 characters or more"),
+    ({"token": TOKEN, "endpoint": "0.0.0.0:13134"},
+     "extensions::control::endpoint: is not a loopback address; say allow_remote: true"),
+    ({"token": TOKEN, "endpoint": ":13134"},
+     "extensions::control::endpoint: is not a loopback address; say allow_remote: true"),
+])
+def test_configs_that_are_refused(tmp_path, sink, control, error):
+    code, text = run(tmp_path, "validate", sink, **control)
+    assert code != 0 and error in text
+    assert TOKEN not in text
+
+
+def test_the_printed_config(tmp_path, sink):
+    code, text = run(tmp_path, "print-config", sink, token=TOKEN, endpoint="0.0.0.0:1", allow_remote=True)
+    assert code == 0 and "[REDACTED]" in text and TOKEN not in text
+    assert run(tmp_path, "validate", sink, token=TOKEN, endpoint="0.0.0.0:1", allow_remote=True)[0] == 0
+
+
+# --- Less of everything
+
+
+@pytest.mark.parametrize("shed_traces", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_adaptive_refuses_profiles_before_traces(braid, sink, shed_traces, workers):
+    """Of a millionth of a CPU whatever it does is too much."""
+    adaptive = {"cpus": 0.000001, "check_interval": "100ms", "shed_traces": shed_traces}
+    server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": adaptive, **CONTROL}, workers=workers))
+    last = 4 if shed_traces else 3
+    until(lambda: call(server)[2]["shedding"]["step"] == last, "the last step")
+    assert server.metrics()["braid_adaptive_step"] == {'extension="adaptive"': last}
+
+    def send(signal):
+        request = otlp.request_of(signal, 1).SerializeToString()
+        return [clients.grpc(server.grpc, signal, request).code for _ in range(4)]
+    assert send(PROFILES) == ["UNAVAILABLE"] * 4
+    assert send(TRACES) == ["UNAVAILABLE" if shed_traces else "OK"] * 4
+    refused = server.metrics()["braid_shed_requests"]
+    assert refused['signal="profiles",how="refused"'] == 4
+    assert refused['signal="traces",how="refused"'] == (4 if shed_traces else 0)
+    steps = re.findall(r"of the CPU is used: (.*)", server.log())
+    assert steps[:3] == ["one of two profiles is dropped", "three of four profiles are dropped",
+                         "profiles are refused"]
+    server.stop()
+
+
+def test_adaptive_lets_a_calm_process_alone(braid, sink):
+    server = braid(pipelines(exporter("grpc", sink), extensions={"adaptive": {"check_interval": "100ms", "cpus": 4096}}))
+    until(lambda: server.metrics()["braid_adaptive_cpu_percentage"]['extension="adaptive"'] > 0, "a look")
+    for signal in (TRACES, PROFILES):
+        request = otlp.request_of(signal, 3).SerializeToString()
+        assert clients.grpc(server.grpc, signal, request).code == "OK"
+    server.stop()
