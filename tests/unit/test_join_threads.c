@@ -317,8 +317,8 @@ static void families_are_whole_whoever_enters_them(void **state)
         struct join_relative family[JOIN_FAMILY_MAX];
         uint8_t trace[16] = {0};
         memcpy(trace, &n, sizeof n);
-        n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
-                                                  family);
+        n_missing +=
+            2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, family);
     }
     assert_int_equal(n_missing, 0);
     join_table_free(table);
