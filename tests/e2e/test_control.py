@@ -114,6 +114,23 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
     server.stop()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_falls_back_when_the_duration_is_over(braid, sink, workers):
+    join = {"join": {"keep": {"failed": False}}}
+    server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
+    assert not links_of(sink, server, 1)
+    begun = time.monotonic()
+    post(server, service="shop", duration="3s", sampling_percentage=100)
+    kept = [links_of(sink, server, n) for n in range(2, 8)]
+    if time.monotonic() < begun + 3:
+        assert kept == [True] * 6  # whichever worker they came to
+    until(lambda: call(server)[2]["rules"] == [], "the end of the rule")
+    assert time.monotonic() - begun >= 3
+    assert not any(links_of(sink, server, n) for n in range(8, 14))
+    assert [each["state"] for each in call(server)[2]["collected"] if each["component"] == "join"] == ["some"]
+    server.stop()
+
+
 def test_what_nobody_can_do(braid, sink):
     server = braid(pipelines(exporter("grpc", sink), processors={"join": None}, extensions=CONTROL))
     for rule in ({"profile_types": ["cpu"]}, {"sampling_percentage": 100}):  # no target; every link is kept anyway
