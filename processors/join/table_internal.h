@@ -46,6 +46,7 @@ struct record {
     bool pending : 1, has_trace : 1;
     bool dead : 1;    /* a later record took its place */
     bool located : 1; /* whereabouts are at its end */
+    uint8_t spare : 4;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
@@ -76,6 +77,7 @@ struct join_table {
     size_t memory_len;
     unsigned n_top;             /* counters of functions behind each span's figures */
     size_t figures_size;        /* of figures and counters */
+    bool alone;                 /* nobody else enters spans */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
@@ -191,11 +193,16 @@ static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, 
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
- * goes to `before` (six bytes). Under the shard's lock. */
-static inline void join_chain_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
-                                    uint64_t position)
+ * goes to `before` (six bytes). Under the shard's lock; who enters alone need not exchange, which
+ * waits for what was written before. */
+static inline void join_chain_enter(const struct join_table *t, _Atomic uint64_t *newest,
+                                    uint32_t shard, uint8_t *before, uint64_t position)
 {
     uint64_t place = position / 8 << 4 | shard;
-    uint64_t old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
+    if (t->alone)
+        atomic_store_explicit(newest, place, memory_order_release);
+    else
+        old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
     memcpy(before, &old, 6);
 }
