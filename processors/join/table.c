@@ -274,13 +274,23 @@ static void enter_in(struct join_table *t, struct shard *s, const struct join_en
                      uint64_t now_ms, struct join_tally *out)
 {
     uint64_t positions[AHEAD];
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     warm(s, n * WARM_BYTES);
     for (unsigned i = 0; i < n; i++)
         positions[i] = enter(t, s, hashes[order[i]].span, &entries[order[i]], now_ms, out);
     for (unsigned i = 0; i < n; i++)
         link_record(t, s, &entries[order[i]], hashes[order[i]].family, positions[i]);
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
+}
+
+/* The hash of a span's family; that of the one before, which is most likely of the same trace. */
+static uint64_t family_after(const struct join_table *t, const struct join_entry *e, uint64_t before)
+{
+    const struct join_entry *last = e - 1;
+    const uint8_t *a = e->span->trace_id, *b = last->span->trace_id;
+    bool same = b && br_load64(a) == br_load64(b) && br_load64(a + 8) == br_load64(b + 8) &&
+                e->origin == last->origin;
+    return same ? before : family_hash(t, a, e->origin->service_hash);
 }
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
@@ -296,7 +306,8 @@ static void enter_some(struct join_table *t, const struct join_entry *entries, u
         h->span = mix(t, br_load64(span->span_id));
         __builtin_prefetch(bucket_of(shard_of(t, h->span), h->span), 1);
         if (span->trace_id) {
-            h->family = family_hash(t, span->trace_id, entries[i].origin->service_hash);
+            h->family = i ? family_after(t, &entries[i], h[-1].family)
+                          : family_hash(t, span->trace_id, entries[i].origin->service_hash);
             __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
         }
         first[(h->span & (SHARDS - 1)) + 1]++;
@@ -397,7 +408,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
     enum join_result result = JOIN_UNKNOWN;
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now_ms)) {
@@ -411,7 +422,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
         show(r, found, arg);
     if (add && result != JOIN_TOO_LATE)
         remember(t, s, hash, &place, sample, now_ms, out);
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return result;
 }
 
@@ -420,7 +431,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
 {
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
@@ -428,7 +439,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
         add_to_figures(t, f, sample, false);
     if (f && found)
         show(r, found, arg);
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return f != NULL;
 }
 
@@ -437,7 +448,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 {
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, id, trace_id);
     const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
@@ -447,7 +458,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
         if (ret_top)
             memcpy(ret_top, top_of(f), f->n_top * sizeof *ret_top);
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return any;
 }
 
@@ -457,14 +468,14 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
     uint64_t keep = 2 * (t->window_ms / 100) + 10;
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shards[k];
-        pthread_mutex_lock(&s->lock);
+        lock(t, s);
         while (s->tail < s->head) {
             const struct record *r = at(s, s->tail);
             if (!r->dead && age(r->seen, now_ms) <= keep)
                 break;
             evict(t, s, now_ms, out);
         }
-        pthread_mutex_unlock(&s->lock);
+        unlock(t, s);
     }
 }
 
@@ -474,7 +485,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
     *ret = (struct join_stats){.max_bytes = t->max_bytes};
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shards[k];
-        pthread_mutex_lock(&s->lock);
+        lock(t, s);
         ret->spans += s->n_spans;
         ret->pending += s->n_pending;
         ret->bytes += s->head - s->tail;
@@ -483,7 +494,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
             p += size_of(at(s, p));
         if (p < s->head && age(at(s, p)->seen, now_ms) > oldest)
             oldest = age(at(s, p)->seen, now_ms);
-        pthread_mutex_unlock(&s->lock);
+        unlock(t, s);
     }
     ret->oldest_ms = (uint64_t)oldest * 100;
 }

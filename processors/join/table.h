@@ -166,7 +166,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads);
 void join_table_free(struct join_table *t);
 
-/* Before the first span: they will all be entered by one thread, which costs less. */
+/* Before the first span: all calls will come from one thread, which costs less. */
 void join_table_alone(struct join_table *t);
 
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below. */
