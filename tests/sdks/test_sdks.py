@@ -177,3 +177,21 @@ def test_round_trip_joined(scene, sdk):
     """Where a label names only the span, the join knows its trace too."""
     joined = without(ADDED, scene(sdk).joined.stored())
     assert without_traces(joined) == without_traces(scene(sdk).direct.stored())
+
+
+def by_stack(rows):
+    """{(functions, the leaf first): sum}."""
+    found = collections.Counter()
+    for frames, value in rows:
+        found[frames] += value
+    return found
+
+
+def test_otlp_is_pushed_on(scene):
+    """The agent's OTLP profiles. Pyroscope itself files them under other names when it takes OTLP."""
+    samples = profile_view.samples(*scene("java-otlp").profiles)
+    sent = by_stack((tuple(line[0] for frame in each["frames"] for line in frame["lines"]), sum(each["values"]))
+                    for each in samples)
+    stored = scene("java-otlp").joined.stored()
+    assert by_stack((tuple(frame[0] for frame in key.stack), value) for key, value in stored.items()) == sent != {}
+    assert {key.type for key in stored} == {"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
