@@ -43,6 +43,15 @@ def run(name, pyroscope, otlp):
     command, more = SDKS[name]
     env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS}
     env.update(more(env) if more else {})
+    return _said(command, env)
+
+
+def serve(address, otlp):
+    """Runs the Go program with net/http/pprof on the address, until its CPU was profiled twice."""
+    return _said(SDKS["go"][0], {"SERVE": address, "OTLP": f"http://{otlp}"})
+
+
+def _said(command, env):
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[\"")]

@@ -4,6 +4,7 @@ behind Braid has what it would have had without it."""
 
 import collections
 import functools
+import socket
 import time
 import urllib.request
 
@@ -26,17 +27,20 @@ ADDED = {"span.name"}
 LINKED = ("go", "python", "python-old", "node", "node-old", "java-jfr", "rust")
 
 
+LISTEN = {"endpoint": "127.0.0.1:0"}
+JOIN = {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}}
+PUSHING = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
+
+
 def config(tmp_path, joined, plain):
-    listen = {"endpoint": "127.0.0.1:0"}
-    pushing = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
     return {
-        "receivers": {"otlp": {"protocols": {"http": listen}}, "pyroscope": {"protocols": {"http": listen}}},
-        "processors": {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}},
+        "receivers": {"otlp": {"protocols": {"http": LISTEN}}, "pyroscope": {"protocols": {"http": LISTEN}}},
+        "processors": JOIN,
         "exporters": {
             "file/traces": {"path": str(tmp_path / "traces")},
             "file/profiles": {"path": str(tmp_path / "profiles")},
-            "pyroscope/joined": {"endpoint": joined.url, **pushing},
-            "pyroscope/plain": {"endpoint": plain.url, **pushing},
+            "pyroscope/joined": {"endpoint": joined.url, **PUSHING},
+            "pyroscope/plain": {"endpoint": plain.url, **PUSHING},
         },
         "service": {
             "telemetry": {"metrics": {"level": "none"}},
@@ -136,11 +140,15 @@ def figures_of(samples):
 
 @pytest.mark.parametrize("sdk", LINKED)
 def test_spans_have_their_figures(scene, sdk):
+    check_figures(scene(sdk))
+
+
+def check_figures(scene):
     spans = {span.span_id.hex(): otlp.attributes_of(span.attributes)
-             for request in scene(sdk).traces for _, _, span in otlp.spans_of(request)}
-    root = spans[scene(sdk).root[1]]
-    assert root["pyroscope.profile.id"] == scene(sdk).root[1]
-    assert (root["profile.sample_count"], root["profile.duration_us"]) == figures_of(of_root(scene(sdk)))
+             for request in scene.traces for _, _, span in otlp.spans_of(request)}
+    root = spans[scene.root[1]]
+    assert root["pyroscope.profile.id"] == scene.root[1]
+    assert (root["profile.sample_count"], root["profile.duration_us"]) == figures_of(of_root(scene))
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))
@@ -195,3 +203,53 @@ def test_otlp_is_pushed_on(scene):
     stored = scene("java-otlp").joined.stored()
     assert by_stack((tuple(frame[0] for frame in key.stack), value) for key, value in stored.items()) == sent != {}
     assert {key.type for key in stored} == {"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
+
+
+class Served:
+    """A Go program with the bridge and net/http/pprof: nothing is pushed, Braid comes and asks. joined: as of a
+    Scene."""
+
+    def __init__(self, folder):
+        self.joined = Pyroscope()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        others = {name: {"enabled": False} for name in ("allocs", "goroutine", "block", "mutex")}
+        server = Braid({
+            "receivers": {"otlp": {"protocols": {"http": LISTEN}},
+                          "pprof": {"targets": [{"endpoint": f"http://{address}", "labels": {"service_name": "shop"}}],
+                                    "scrape_interval": "2s",
+                                    "profiles": {"cpu": {"seconds": 1}, **others}}},
+            "processors": JOIN,
+            "exporters": {"file/traces": {"path": str(folder / "traces")},
+                          "file/profiles": {"path": str(folder / "profiles")},
+                          "pyroscope": {"endpoint": self.joined.url, **PUSHING}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {
+                    "traces": {"receivers": ["otlp"], "processors": ["join"], "exporters": ["file/traces"]},
+                    "profiles": {"receivers": ["pprof"], "processors": ["join"],
+                                 "exporters": ["file/profiles", "pyroscope"]}}}}, folder)
+        try:
+            self.root = programs.serve(address, server.http)[0]
+            server.stop()
+            self.traces = read(folder / "traces", otlp.TRACES)
+            self.profiles = read(folder / "profiles", otlp.PROFILES)
+        finally:
+            server.kill()
+            self.joined.close()
+
+
+def test_served(tmp_path):
+    scene = Served(tmp_path)
+    linked, stored = of_root(scene), collections.Counter()
+    names = {line[0] for sample in linked for frame in sample["frames"] for line in frame["lines"]}
+    assert {"main.root_work", "main.child_work"} <= names
+    for sample in profile_view.samples(*scene.profiles):
+        assert ("main.burn" in str(sample["frames"])) <= (sample in linked)
+    for key, value in scene.joined.stored().items():
+        if key.span_id:
+            assert (key.trace_id, key.span_id, ("service_name", "shop") in key.labels) == (*scene.root[:2], True)
+            stored[tuple(key.type.split(":")[:3])] += value
+    assert stored == {("process_cpu", *kind): sum(sum(each["values"]) for each in linked if each["type"] == kind)
+                      for kind in (("samples", "count"), ("cpu", "nanoseconds"))}
+    check_figures(scene)
