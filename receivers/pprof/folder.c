@@ -193,7 +193,8 @@ static int read_item(struct file *x, struct br_item **ret, struct br_err *err)
     struct pprof_folder *f = x->folder;
     struct br_buf *buf = NULL, *plain = NULL;
     enum br_profile_format format = BR_FORMAT_PPROF;
-    struct br_profile_source s = {.resource = &f->resource, .sample_rate = f->config->sample_rate};
+    struct br_profile_source s = {
+        .resource = &f->resource, .sample_rate = f->config->sample_rate, .from_file = true};
     int rc = open_file(x, &buf, err);
     s.start_ns = s.end_ns = x->is.changed_ns;
     if (rc == 0)

@@ -206,6 +206,20 @@ def test_upload_as_the_readme_says(braid, sink, tmp_path):
     server.stop()
 
 
+def test_files_of_gos_runtime(braid, sink):
+    """Its totals are marked, what is in use or was sampled is not."""
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    address = server.address("http", "receiver/pprof")
+    for name in ("allocs", "block", "cpu", "goroutine", "heap", "mutex", "threadcreate"):
+        body = (TESTS / "data" / "pprof" / f"{name}.pb.gz").read_bytes()
+        assert clients.http(address, f"/v1/profiles/upload?name={name}", body, None).code == 200
+    server.stop()
+    marked = {(each["resource"]["service.name"], each["type"][0]) for each in samples(sink)
+              if "pprof.profile.cumulative" in each["profile"][3]}
+    assert marked == {*((name, kind) for name in ("allocs", "heap") for kind in ("alloc_objects", "alloc_space")),
+                      *((name, kind) for name in ("block", "mutex") for kind in ("contentions", "delay"))}
+
+
 # --- The example
 
 
