@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,11 @@ PROFILE_TABLE(godeltaprof_memory_options, false, "/debug/pprof/delta_heap", DIFF
 PROFILE_TABLE(godeltaprof_block_options, false, "/debug/pprof/delta_block", DIFFERENCE);
 PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFFERENCE);
 
+static const struct br_option godeltaprof_options[] = {
+    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape them"),
+    BR_OPT_END,
+};
+
 #define PROFILE(name, text) BR_STRUCT(struct pprof_profiles_config, name, name##_options, text)
 static const struct br_option profiles_options[] = {
     PROFILE(cpu, "process_cpu"),
@@ -50,6 +56,7 @@ static const struct br_option profiles_options[] = {
     PROFILE(godeltaprof_memory, "memory, from a program with godeltaprof, instead of allocs"),
     PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
     PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
+    PROFILE(godeltaprof, "the three godeltaprof_*, and not heap, allocs, block and mutex"),
     BR_OPT_END,
 };
 
@@ -105,7 +112,9 @@ const struct br_option pprof_options[] = {
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
                                                         enum pprof_kind kind)
 {
-    _Static_assert(sizeof c->profiles == PPROF_KINDS * sizeof c->profiles.cpu, "one of each kind");
+    _Static_assert(offsetof(struct pprof_profiles_config, godeltaprof) ==
+                       PPROF_KINDS * sizeof c->profiles.cpu,
+                   "one of each kind");
     return &(&c->profiles.cpu)[kind];
 }
 
@@ -195,6 +204,39 @@ static void check_profiles(const struct checker *c, const struct pprof_config *c
                  "must be 2s at least where CPU profiles are scraped");
 }
 
+/* Those that say the same under the same name: a store adds them up. */
+static void warn_of_doubles(const struct checker *c, const struct pprof_config *config)
+{
+    static const enum pprof_kind doubles[][2] = {
+        {PPROF_HEAP, PPROF_ALLOCS},
+        {PPROF_HEAP, PPROF_GODELTAPROF_MEMORY},
+        {PPROF_ALLOCS, PPROF_GODELTAPROF_MEMORY},
+        {PPROF_BLOCK, PPROF_GODELTAPROF_BLOCK},
+        {PPROF_MUTEX, PPROF_GODELTAPROF_MUTEX},
+    };
+    for (size_t i = 0; config->targets.n > 0 && i < BR_COUNT(doubles); i++) {
+        const enum pprof_kind *two = doubles[i];
+        if (!pprof_profile_config(config, two[0])->enabled ||
+            !pprof_profile_config(config, two[1])->enabled)
+            continue;
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s::profiles::%s", c->path,
+                       profiles_options[two[1]].name);
+        br_errs_warn(c->errs, br_yaml_get(c->node, "profiles"), path,
+                     "has the same numbers as %s, which is enabled too: they are sent twice",
+                     profiles_options[two[0]].name);
+    }
+}
+
+static void choose_godeltaprof(struct pprof_profiles_config *p)
+{
+    if (!p->godeltaprof.enabled)
+        return;
+    p->heap.enabled = p->allocs.enabled = p->block.enabled = p->mutex.enabled = false;
+    p->godeltaprof_memory.enabled = p->godeltaprof_block.enabled = true;
+    p->godeltaprof_mutex.enabled = true;
+}
+
 static void check_folder(const struct checker *c, const struct pprof_folder_config *f)
 {
     const struct br_yaml *at = br_yaml_get(c->node, "file");
@@ -232,7 +274,7 @@ static void check_auth(const struct checker *c, const struct pprof_config *p)
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                 struct br_errs *errs)
 {
-    const struct pprof_config *p = config;
+    struct pprof_config *p = config;
     const struct checker c = {node, path, errs};
     size_t before = errs->n_errors;
     (void)arena;
@@ -244,7 +286,9 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
                  "must be 100ms at least");
     if (p->scrape_timeout == 0)
         complain(&c, br_yaml_get(node, "scrape_timeout"), "scrape_timeout", "must be more than 0");
+    choose_godeltaprof(&p->profiles);
     check_profiles(&c, p);
+    warn_of_doubles(&c, p);
     check_auth(&c, p);
     if (p->file)
         check_folder(&c, p->file);

@@ -40,10 +40,13 @@ enum pprof_kind {
     PPROF_KINDS,
 };
 
-/* In the order of enum pprof_kind. */
+/* In the order of enum pprof_kind. `godeltaprof`: the three of it, instead of what they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
         godeltaprof_block, godeltaprof_mutex;
+    struct pprof_godeltaprof {
+        bool enabled;
+    } godeltaprof;
 };
 
 struct pprof_basic_auth {

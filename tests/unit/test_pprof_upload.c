@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "receivers/pprof/pprof.h"
 #include "support/fault.h"
 #include "support/pprof_wire.h"
 #include "support/receiver_rig.h"
@@ -311,6 +312,50 @@ static void test_config(void **state)
     }
 }
 
+/* What is scraped, and what is said of that. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *profiles, *kinds; /* of enum pprof_kind: the enabled ones */
+        const char *warning;          /* NULL: there is none */
+    } cases[] = {
+        {"{}", "101111000", NULL},
+        {"{heap: {enabled: true}, allocs: {enabled: false}}", "110111000", NULL},
+        {"{heap: {enabled: true}}", "111111000",
+         "1:49: x::profiles::allocs: has the same numbers as heap, which is enabled too"},
+        {"{godeltaprof_mutex: {enabled: true}}", "101111001",
+         "1:49: x::profiles::godeltaprof_mutex: has the same numbers as mutex"},
+        {"{godeltaprof_block: {enabled: true}, block: {enabled: false}}", "101101010", NULL},
+        {"{godeltaprof: {enabled: true}}", "100100111", NULL},
+        {"{godeltaprof: {enabled: true}, heap: {enabled: true}}", "100100111", NULL},
+    };
+    const struct br_component *c = &br_pprof_receiver;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_errs errs = {0};
+        struct br_arena arena = {0};
+        struct br_yaml *tree;
+        char yaml[256], text[1024] = "", kinds[PPROF_KINDS + 1] = "";
+        struct pprof_config *config = calloc(1, c->config_size);
+        (void)snprintf(yaml, sizeof yaml, "{targets: [{endpoint: 'http://a:1'}], profiles: %s}",
+                       cases[i].profiles);
+        assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "c", &arena, &tree, &errs), 0);
+        assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
+        assert_int_equal(c->check(config, tree, "x", &arena, &errs), 0);
+        for (int k = 0; k < PPROF_KINDS; k++)
+            kinds[k] = pprof_profile_config(config, (enum pprof_kind)k)->enabled ? '1' : '0';
+        assert_string_equal(kinds, cases[i].kinds);
+        assert_int_equal(errs.n_warnings, cases[i].warning != NULL);
+        if (errs.n_warnings)
+            (void)br_err_format(&errs.warnings[0], text, sizeof text);
+        if (cases[i].warning && !strstr(text, cases[i].warning))
+            fail_msg("%s: %s", yaml, text);
+        br_errs_release(&errs);
+        br_arena_release(&arena);
+        free(config);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -330,6 +375,7 @@ int main(void)
         TEST(test_the_pipelines_answer),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
