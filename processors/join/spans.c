@@ -206,7 +206,6 @@ static void begin_part(struct entering *e, const struct br_part *part)
     take_attributes(e->j, resource, resource + len, RESOURCE_ATTRIBUTES, e->of_resource);
 }
 
-/* Sets up what is not written before it is read. */
 /* What had waited for the span counts for its name now. */
 static void on_adopted(void *arg, const struct join_span *span, const struct join_figures *figures)
 {
@@ -215,6 +214,7 @@ static void on_adopted(void *arg, const struct join_span *span, const struct joi
     join_span_metrics_add(&j->span_metrics, span, &spent);
 }
 
+/* Sets up what is not written before it is read. */
 static void begin(struct entering *e, struct join *j, struct br_arena *arena)
 {
     e->j = j;
