@@ -28,6 +28,10 @@ static const struct br_option options[] = {
      .help = "of this, what they do not apply to; default: nothing"},
     BR_ENUM(struct attributes_config, apply_to, "both", targets,
             "in profiles: the attributes of samples, those of profiles, or both"),
+    BR_DURATION(
+        struct attributes_config, match_time, "100ms",
+        "processor time that all patterns together may take in a request, beside 100 ns for "
+        "each of its bytes; then delete and hash act on all keys, and nothing else matches"),
     BR_OPT_END,
 };
 
@@ -81,9 +85,14 @@ static int create(struct br_node *node, struct br_err *err)
         rc = br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
     else
         rc = br_matcher_init(&s->matcher, c->include, c->exclude, &s->arena, err);
-    if (rc)
+    if (rc) {
         destroy(node);
-    return rc;
+        return rc;
+    }
+    br_regex_bound(&s->rules.regex, &s->time);
+    br_regex_bound(&s->matcher.regex, &s->time);
+    s->gave_up = br_node_metric(node, BR_COUNTER, "braid_attributes_gave_up", NULL, NULL);
+    return 0;
 }
 
 /* --- Spans ----------------------------------------------------------------------------------- */
@@ -150,21 +159,30 @@ static void finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "attributes: out of memory");
 }
 
+static void say(struct br_node *node)
+{
+    struct attributes_state *s = node->state;
+    unsigned n = s->matcher.n_gave_up + s->list.n_gave_up;
+    uint64_t held;
+    s->matcher.n_gave_up = s->list.n_gave_up = 0;
+    *s->gave_up += n;
+    if (n && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "a pattern took too long over a text");
+}
+
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct attributes_state *s = node->state;
+    const struct attributes_config *c = node->config;
     struct run r = {.node = node, .metadata = item->metadata};
-    uint64_t held;
+    br_regex_time_begin(&s->time, c->match_time, item->size);
     int rc = br_matcher_begin(&s->matcher, item);
     if (!rc)
         rc = item->signal == BR_TRACES ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_span, &r)
                                        : attributes_profiles(node, item);
     br_matcher_end(&s->matcher);
     br_arena_release(&s->scratch);
-    if ((s->matcher.gave_up || s->list.gave_up) &&
-        br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too many steps over a text and counts as not matching");
-    s->matcher.gave_up = s->list.gave_up = false;
+    say(node);
     if (rc)
         finish(item, rc);
     else

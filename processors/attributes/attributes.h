@@ -13,6 +13,7 @@ struct attributes_config {
     struct br_structs actions; /* struct br_rule_config */
     struct br_strings headers; /* that from_context names; filled by check */
     int apply_to;              /* enum attributes_target */
+    uint64_t match_time;       /* ns */
 };
 
 struct attributes_state {
@@ -22,7 +23,9 @@ struct attributes_state {
     struct br_attributes list; /* of the span or sample at hand */
     struct br_arena scratch;   /* for what the rules make of it */
     struct br_buf *body;       /* and what becomes of it */
+    struct br_regex_time time; /* of the item at hand */
     struct br_log_limit limit;
+    double *gave_up;
 };
 
 /* Room for `size` bytes in s->body, which it empties. */

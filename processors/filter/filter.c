@@ -16,12 +16,15 @@ struct side {
 
 struct config {
     struct side spans, profiles;
+    uint64_t match_time;                                                  /* ns */
     const struct br_yaml *traces, *trace_conditions, *profile_conditions; /* expressions */
 };
 
 struct state {
     struct br_arena arena; /* of the matchers */
     struct br_matcher matchers[BR_SIGNALS];
+    struct br_regex_time time; /* of the item at hand */
+    double *gave_up;
     struct br_log_limit limit;
 };
 
@@ -49,6 +52,10 @@ static const struct br_option profile_options[] = {
 static const struct br_option options[] = {
     BR_STRUCT(struct config, spans, span_options, "for traces"),
     BR_STRUCT(struct config, profiles, profile_options, "for profiles"),
+    BR_DURATION(
+        struct config, match_time, "100ms",
+        "processor time that all patterns together may take in a request, beside 100 ns for "
+        "each of its bytes; then none matches any more"),
     BR_VALUE(struct config, traces, REFUSED),
     BR_VALUE(struct config, trace_conditions, REFUSED),
     BR_VALUE(struct config, profile_conditions, REFUSED),
@@ -140,9 +147,14 @@ static int create(struct br_node *node, struct br_err *err)
     if (!rc)
         rc = br_matcher_init(&s->matchers[BR_PROFILES], c->profiles.include, c->profiles.exclude,
                              &s->arena, err);
-    if (rc)
+    if (rc) {
         destroy(node);
-    return rc;
+        return rc;
+    }
+    for (int i = 0; i < BR_SIGNALS; i++)
+        br_regex_bound(&s->matchers[i].regex, &s->time);
+    s->gave_up = br_node_metric(node, BR_COUNTER, "braid_filter_gave_up", NULL, NULL);
+    return 0;
 }
 
 /* --- Traffic --------------------------------------------------------------------------------- */
@@ -164,19 +176,28 @@ static void finish(struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "filter: out of memory");
 }
 
+static void say(struct br_node *node, unsigned n_gave_up)
+{
+    struct state *s = node->state;
+    uint64_t held;
+    *s->gave_up += n_gave_up;
+    if (n_gave_up && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "a pattern took too long over a text and counts as not matching");
+}
+
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
+    const struct config *c = node->config;
     struct br_matcher *m = &s->matchers[item->signal];
     uint32_t before = item->n_items;
-    uint64_t held;
+    br_regex_time_begin(&s->time, c->match_time, item->size);
     int rc = br_matcher_begin(m, item);
     if (!rc && br_matcher_active(m))
         rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_item, m);
     br_matcher_end(m);
-    if (m->gave_up && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too many steps over a text and counts as not matching");
-    m->gave_up = false;
+    say(node, m->n_gave_up);
+    m->n_gave_up = 0;
     if (rc) {
         finish(item, rc);
         return;

@@ -29,7 +29,7 @@ void join_infer_release(struct join_infer *i)
 bool join_infer_may(const struct join_reading *s, const struct join_identity *where)
 {
     return s->n_times && where->v[JOIN_THREAD_ID] && where->v[JOIN_PROCESS] &&
-           (where->v[JOIN_HOST] || where->v[JOIN_CONTAINER] || where->v[JOIN_SERVICE]);
+           (where->v[JOIN_HOST] || where->v[JOIN_CONTAINER]);
 }
 
 /* --- Reading ------------------------------------------------------------------------------------
@@ -81,15 +81,17 @@ static bool read_times(struct join_infer *i, const struct join_reading *s)
 /* --- Finding ------------------------------------------------------------------------------------
  */
 
+/* A service alone is no process: its replicas often have the same process and thread ids. */
 static bool is_from(const struct join_neighbour *n, const struct join_identity *where)
 {
     const uint32_t its[] = {n->host, n->container, n->service};
     const uint32_t ours[] = {where->v[JOIN_HOST], where->v[JOIN_CONTAINER], where->v[JOIN_SERVICE]};
+    const unsigned n_places = 2; /* the first of them */
     unsigned n_same = 0;
     for (unsigned k = 0; k < 3; k++) {
         if (its[k] && ours[k] && its[k] != ours[k])
             return false;
-        n_same += its[k] && its[k] == ours[k];
+        n_same += k < n_places && its[k] && its[k] == ours[k];
     }
     return n_same > 0;
 }

@@ -131,7 +131,7 @@ static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
 }
 
 static void write_record(struct record *r, const struct join_span *span, uint32_t size,
-                         uint32_t figures, uint64_t now_ms)
+                         bool located, uint32_t figures, uint64_t now_ms)
 {
     *r = (struct record){.size8 = (uint16_t)(size / 8),
                          .figures = figures,
@@ -155,37 +155,39 @@ static void write_record(struct record *r, const struct join_span *span, uint32_
     text = put_text(text, span->service, span->service_len);
     if (span->attributes_len)
         (void)br_put_bytes(text, span->attributes, span->attributes_len);
+    if (located) {
+        r->located = true;
+        *whereabouts_of(r) = (struct whereabouts){.process = span->where->v[JOIN_PROCESS],
+                                                  .host = span->where->v[JOIN_HOST],
+                                                  .container = span->where->v[JOIN_CONTAINER],
+                                                  .service = span->where->v[JOIN_SERVICE]};
+    }
 }
-
-struct hashes {
-    uint64_t span, family;
-};
 
 /* Links the record with those of its trace and service, and of its thread. */
-static void link_record(struct join_table *t, struct shard *s, struct record *r,
-                        const struct join_span *span, uint64_t family, uint64_t position)
+static void link_record(struct join_table *t, struct shard *s, const struct join_span *span,
+                        uint64_t family, uint64_t position)
 {
     uint32_t shard = (uint32_t)(s - t->shards);
+    if (position < s->tail)
+        return; /* those behind it have driven it out already */
+    struct record *r = at(s, position);
     if (span->service_hash && span->trace_id)
-        join_family_enter(&t->families[family & t->families_mask], shard, r->before, position);
-    if (!is_located(t, span))
+        join_chain_enter(&t->families[family & t->families_mask], shard, r->before, position);
+    if (!r->located)
         return;
     struct whereabouts *a = whereabouts_of(r);
-    r->located = true;
-    *a = (struct whereabouts){.process = span->where->v[JOIN_PROCESS],
-                              .host = span->where->v[JOIN_HOST],
-                              .container = span->where->v[JOIN_CONTAINER],
-                              .service = span->where->v[JOIN_SERVICE]};
     uint64_t hash = thread_hash(t, span->thread, a->process);
-    join_thread_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+    join_chain_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
 }
 
-static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
-                  const struct join_span *span, uint64_t now_ms, struct join_tally *out)
+/* Enters a span, and says at which position. */
+static uint64_t enter(struct join_table *t, struct shard *s, uint64_t hash,
+                      const struct join_span *span, uint64_t now_ms, struct join_tally *out)
 {
-    uint64_t hash = h->span;
+    bool located = is_located(t, span);
     uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len) +
-                    (is_located(t, span) ? (uint32_t)sizeof(struct whereabouts) : 0);
+                    (located ? (uint32_t)sizeof(struct whereabouts) : 0);
     uint32_t figures = 0;
     uint64_t position = reserve(t, s, size, now_ms, out);
     struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
@@ -199,10 +201,9 @@ static void enter(struct join_table *t, struct shard *s, const struct hashes *h,
             leave(t, s, record_at(s, &place), now_ms, out);
         fill(s, &place, hash, position);
     }
-    struct record *r = at(s, position);
-    write_record(r, span, size, figures, now_ms);
-    link_record(t, s, r, span, h->family, position);
+    write_record(at(s, position), span, size, located, figures, now_ms);
     s->n_spans++;
+    return position;
 }
 
 #define AHEAD 256u
@@ -216,6 +217,26 @@ static void warm(const struct shard *s, uint64_t bytes)
     uint64_t most = s->ring_size - s->head_at;
     for (uint64_t i = 0; i < bytes && i < most; i += 64)
         __builtin_prefetch(head + i, 1);
+}
+
+struct hashes {
+    uint64_t span, family;
+};
+
+/* The spans that `order` names, all of one shard. They are linked when all are written: an exchange
+ * waits for everything written before it, and so only the first one has to. */
+static void enter_in(struct join_table *t, struct shard *s, const struct join_span *spans,
+                     const struct hashes *hashes, const uint16_t *order, unsigned n,
+                     uint64_t now_ms, struct join_tally *out)
+{
+    uint64_t positions[AHEAD];
+    pthread_mutex_lock(&s->lock);
+    warm(s, n * WARM_BYTES);
+    for (unsigned i = 0; i < n; i++)
+        positions[i] = enter(t, s, hashes[order[i]].span, &spans[order[i]], now_ms, out);
+    for (unsigned i = 0; i < n; i++)
+        link_record(t, s, &spans[order[i]], hashes[order[i]].family, positions[i]);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
@@ -242,14 +263,9 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
     for (unsigned i = 0; i < n; i++)
         order[next[hashes[i].span & (SHARDS - 1)]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
-        if (first[k] == first[k + 1])
-            continue;
-        struct shard *s = &t->shards[k];
-        pthread_mutex_lock(&s->lock);
-        warm(s, (first[k + 1] - first[k]) * WARM_BYTES);
-        for (unsigned i = first[k]; i < first[k + 1]; i++)
-            enter(t, s, &hashes[order[i]], &spans[order[i]], now_ms, out);
-        pthread_mutex_unlock(&s->lock);
+        if (first[k] < first[k + 1])
+            enter_in(t, &t->shards[k], spans, hashes, order + first[k], first[k + 1] - first[k],
+                     now_ms, out);
     }
 }
 

@@ -191,22 +191,9 @@ static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, 
 }
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
- * goes to `before` (six bytes). Under the shard's lock. A load and a store are no exchange: of two
- * workers that enter spans of one trace and service in the same nanoseconds one may cut the other's
- * chain, and older spans are not found then. An exchange would wait for all of the record's cache
- * lines, a seventh of what entering costs. */
-static inline void join_family_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
-                                     uint64_t position)
-{
-    uint64_t place = position / 8 << 4 | shard;
-    uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
-    atomic_store_explicit(newest, place, memory_order_release);
-    memcpy(before, &old, 6);
-}
-
-/* The same for threads, without such gaps: whoever infers must know of every span. */
-static inline void join_thread_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
-                                     uint64_t position)
+ * goes to `before` (six bytes). Under the shard's lock. */
+static inline void join_chain_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
+                                    uint64_t position)
 {
     uint64_t place = position / 8 << 4 | shard;
     uint64_t old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);

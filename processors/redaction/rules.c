@@ -8,9 +8,7 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
-#define STEPS_MAX 100000 /* of one pattern from one place on: a millisecond or so */
-#define TIME_NS_PER_BYTE 100u /* beside match_time; many times what matching takes */
-#define TEXT_MAX (32u << 20)  /* a result that would be longer is masked as a whole */
+#define TEXT_MAX (32u << 20) /* a result that would be longer is masked as a whole */
 #define TEXT_KEPT (1u << 20)
 #define PATTERN_MAX (1u << 20)
 #define NAMES_MAX (1u << 20)
@@ -117,7 +115,6 @@ int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, 
                          struct br_err *err)
 {
     r->config = c;
-    r->regex.time = &r->time;
     r->memo.seed = seed;
     r->removes = !c->allow_all_keys;
     r->hash = redact_hash_find(c->hash_function);
@@ -129,7 +126,7 @@ int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, 
     if (!rc)
         rc = br_regex_ready(&r->regex);
     if (!rc)
-        br_regex_limit(&r->regex, STEPS_MAX);
+        br_regex_bound(&r->regex, &r->time);
     return rc == BR_EFULL ? BR_ENOMEM : rc;
 }
 
@@ -173,7 +170,7 @@ void redact_rules_begin(struct redact_rules *r, size_t size)
     r->n_gave_up = 0;
     forget_text(&r->text, &r->text_cap);
     forget_text(&r->next, &r->next_cap);
-    br_regex_time_begin(&r->time, r->config->match_time + (uint64_t)size * TIME_NS_PER_BYTE);
+    br_regex_time_begin(&r->time, r->config->match_time, size);
 }
 
 /* Counts what a match says: whether it gave up. */

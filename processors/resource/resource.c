@@ -18,6 +18,7 @@
 struct config {
     struct br_structs attributes; /* struct br_rule_config */
     struct br_strings metadata;   /* headers that from_context names; filled by check */
+    uint64_t match_time;          /* ns */
 };
 
 struct state {
@@ -25,8 +26,10 @@ struct state {
     struct br_rules rules;
     struct resource_cache cache;
     struct br_attributes message;
-    struct br_arena scratch; /* of the Resource at hand */
+    struct br_arena scratch;   /* of the Resource at hand */
+    struct br_regex_time time; /* of the item at hand */
     struct br_log_limit limit;
+    double *gave_up;
     bool reads_metadata;
 };
 
@@ -37,6 +40,10 @@ static const struct br_option options[] = {
      .sub = br_rule_options,
      .size = sizeof(struct br_rule_config),
      .help = "actions on resource attributes, applied in order"},
+    BR_DURATION(
+        struct config, match_time, "100ms",
+        "processor time that all patterns together may take in a request, beside 100 ns for "
+        "each of its bytes; then delete and hash act on all keys, and extract on none"),
     BR_OPT_END,
 };
 
@@ -60,8 +67,11 @@ static int create(struct br_node *node, struct br_err *err)
     s->message.arena = &s->scratch;
     s->reads_metadata = c->metadata.n > 0;
     int rc = br_rules_compile(c->attributes.v, c->attributes.n, &s->arena, &s->rules, &problem);
-    if (!rc)
+    if (!rc) {
+        br_regex_bound(&s->rules.regex, &s->time);
+        s->gave_up = br_node_metric(node, BR_COUNTER, "braid_resource_gave_up", NULL, NULL);
         return 0;
+    }
     br_rules_release(&s->rules);
     br_arena_release(&s->arena);
     return br_err_set(err, rc, "%s", rc == BR_ENOMEM ? "out of memory" : problem.text);
@@ -145,7 +155,8 @@ static int rewrite_new(struct job *j, struct br_part *part, struct resource_inpu
     if (!rc)
         rc = apply(j, data, len);
     size_t out_len = rc ? 0 : br_attributes_size(&j->state->message);
-    bool keep = !refers && in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
+    bool keep = !refers && !j->state->time.spent &&
+                in->len + in->metadata_len + out_len <= RESOURCE_CACHE_ENTRY_MAX;
     struct br_buf *buf = rc || out_len > BR_BUF_MAX ? NULL : write_result(j, in, keep, out_len);
     if (buf) {
         const uint8_t *out = buf->data + buf->len - out_len;
@@ -175,11 +186,24 @@ static int rewrite(struct job *j, struct br_part *part)
     return 0;
 }
 
+static void say(struct br_node *node)
+{
+    struct state *s = node->state;
+    unsigned n = s->message.n_gave_up;
+    uint64_t held;
+    s->message.n_gave_up = 0;
+    *s->gave_up += n;
+    if (n && br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "a pattern took too long over a text");
+}
+
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
+    const struct config *c = node->config;
     struct job j = {.state = s, .item = item};
     int rc = 0;
+    br_regex_time_begin(&s->time, c->match_time, item->size);
     if (s->reads_metadata) {
         j.metadata = item->metadata;
         j.metadata_len = metadata_len(item->metadata);
@@ -187,11 +211,7 @@ static void consume(struct br_node *node, struct br_item *item)
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)
             rc = rewrite(&j, &item->parts[i]);
-    uint64_t held;
-    if (s->message.gave_up &&
-        br_log_allow(&s->limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
-        br_warn(&node->log, "a pattern took too many steps over a text and counts as not matching");
-    s->message.gave_up = false;
+    say(node);
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
                        "resource: a Resource has too many attributes");

@@ -288,13 +288,14 @@ int br_rules_headers(const struct br_structs *rules, struct br_arena *arena, str
 
 /* --- Applying -------------------------------------------------------------------------------- */
 
+/* `in_doubt`: what a text is that takes too long. */
 static bool matches(const struct br_rules *r, const struct br_rule *rule, struct br_attributes *m,
-                    const uint8_t *text, size_t len)
+                    const uint8_t *text, size_t len, bool in_doubt)
 {
     int rc = br_regex_match(&r->regex, rule->pattern, text, len);
     m->no_memory = m->no_memory || rc == BR_ENOMEM;
-    m->gave_up = m->gave_up || rc == BR_EFULL;
-    return rc > 0;
+    m->n_gave_up += rc == BR_EFULL;
+    return rc == BR_EFULL ? in_doubt : rc > 0;
 }
 
 /* The values of a header, joined by ";". */
@@ -358,8 +359,8 @@ static void act(const struct br_rule *rule, struct br_attributes *m, struct br_a
         m->no_memory = true;
 }
 
-/* Every attribute of the key, should there be more than one: what shall not leave, leaves nowhere.
- */
+/* Every attribute of the key, should there be more than one, and in doubt any: what shall not
+ * leave, leaves nowhere. */
 static void each_key(const struct br_rules *r, const struct br_rule *rule, struct br_attributes *m)
 {
     for (uint32_t i = 0; i < m->n && !m->no_memory; i++) {
@@ -369,7 +370,7 @@ static void each_key(const struct br_rules *r, const struct br_rule *rule, struc
         if (rule->key_len && p->key_len == rule->key_len &&
             memcmp(p->key, rule->key, p->key_len) == 0)
             act(rule, m, p);
-        if (rule->pattern && !p->deleted && matches(r, rule, m, p->key, p->key_len))
+        if (rule->pattern && !p->deleted && matches(r, rule, m, p->key, p->key_len, true))
             act(rule, m, p);
     }
 }
@@ -378,7 +379,7 @@ static void extract(const struct br_rules *r, const struct br_rule *rule, struct
 {
     const struct br_attribute *p = br_attributes_find(m, rule->key, rule->key_len);
     struct br_any any = p ? br_any_read(p->value) : (struct br_any){0};
-    if (any.type != BR_VALUE_STRING || !matches(r, rule, m, any.data, any.len))
+    if (any.type != BR_VALUE_STRING || !matches(r, rule, m, any.data, any.len, false))
         return;
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->regex.match);
     uint32_t n = pcre2_get_ovector_count(r->regex.match);

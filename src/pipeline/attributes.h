@@ -24,10 +24,10 @@ struct br_attribute {
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t n, cap;
-    uint32_t field;                    /* the number of `attributes` in the message */
-    struct br_arena *arena;            /* for whatever the actions make */
-    bool no_memory, too_many, gave_up; /* gave_up, which only its reader resets: a
-                                           pattern took too many steps */
+    uint32_t field;         /* the number of `attributes` in the message */
+    struct br_arena *arena; /* for whatever the actions make */
+    bool no_memory, too_many;
+    unsigned n_gave_up; /* times that a pattern took too long; only its reader resets it */
 };
 
 /* Reads a message that a walk has accepted, whose attributes are field `field`, dropping what `m`

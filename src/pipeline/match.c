@@ -31,7 +31,7 @@ static bool match_text(struct br_matcher *m, const struct match_texts *texts, co
         int rc = br_regex_match(&m->regex, texts->patterns[i], data, len);
         if (rc > 0)
             return true;
-        m->gave_up = m->gave_up || rc == BR_EFULL;
+        m->n_gave_up += rc == BR_EFULL;
         if (rc == BR_ENOMEM)
             m->rc = rc;
     }

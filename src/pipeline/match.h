@@ -54,8 +54,8 @@ struct br_matcher {
     struct br_match *matches[BR_MATCHES]; /* NULL: not there */
     struct br_regex regex;
     struct br_attributes list; /* of whatever is looked at */
-    bool gave_up; /* a pattern took too many steps and counts as not matching; whoever reads it
-                     resets it */
+    unsigned n_gave_up; /* times that a pattern took too long and counts as not matching; whoever
+                           reads it resets it */
     /* The item at hand. */
     struct br_item *item;
     struct br_dictionary_view view;

@@ -8,7 +8,9 @@
 #include "base/mem.h"
 
 #define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
-#define HEAP_KIB_MAX 16384      /* of the interpreter, where machine code has too little stack */
+#define BOUND_STEPS_MAX 100000  /* where there is a time: a millisecond or so */
+#define TIME_NS_PER_BYTE 100u
+#define HEAP_KIB_MAX 16384 /* of the interpreter, where machine code has too little stack */
 
 /* Places to begin at between two looks at the clock: fewer in long texts, where each takes longer.
  */
@@ -89,9 +91,10 @@ void br_regex_release(struct br_regex *r)
     *r = (struct br_regex){0};
 }
 
-void br_regex_limit(struct br_regex *r, uint32_t steps)
+void br_regex_bound(struct br_regex *r, struct br_regex_time *time)
 {
-    (void)pcre2_set_match_limit(r->limits, steps);
+    r->time = time;
+    (void)pcre2_set_match_limit(r->limits, BOUND_STEPS_MAX);
 }
 
 static uint64_t clock_ns(clockid_t clock)
@@ -101,11 +104,15 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void br_regex_time_begin(struct br_regex_time *t, uint64_t allowed_ns)
+void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size)
 {
-    *t = (struct br_regex_time){.allowed_ns = allowed_ns,
-                                .began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID),
-                                .look_ns = clock_ns(CLOCK_MONOTONIC) + allowed_ns};
+    *t = (struct br_regex_time){.allowed_ns = match_ns + (uint64_t)size * TIME_NS_PER_BYTE};
+}
+
+static void start(struct br_regex_time *t)
+{
+    t->began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    t->look_ns = clock_ns(CLOCK_MONOTONIC) + t->allowed_ns;
 }
 
 /* The thread's own clock is dear to read: not before the other says that it could be time. */
@@ -113,6 +120,8 @@ bool br_regex_time_spent(struct br_regex_time *t)
 {
     if (t->spent)
         return true;
+    if (!t->look_ns)
+        start(t);
     uint64_t now = clock_ns(CLOCK_MONOTONIC);
     if (now < t->look_ns)
         return false;

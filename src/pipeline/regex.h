@@ -20,12 +20,14 @@
  */
 struct br_regex_time {
     uint64_t allowed_ns, began_ns;
-    uint64_t look_ns; /* monotonic: not all can be spent before */
+    uint64_t look_ns; /* monotonic: not all can be spent before; 0: nothing was matched yet */
     bool spent;
 };
 
-/* Begins a time; until it is spent. Then all that is left to match is BR_EFULL. */
-void br_regex_time_begin(struct br_regex_time *t, uint64_t allowed_ns);
+/* Begins a time: `match_ns` (an option) and, beside it, many times what
+ * matching takes for each of `size` bytes. Once it is spent all that is left to match is BR_EFULL.
+ */
+void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size);
 bool br_regex_time_spent(struct br_regex_time *t);
 
 /* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
@@ -46,8 +48,9 @@ int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
 int br_regex_ready(struct br_regex *r);
 void br_regex_release(struct br_regex *r);
 
-/* How many steps a match may take before it counts as BR_EFULL, where a million are too many. */
-void br_regex_limit(struct br_regex *r, uint32_t steps);
+/* Bounds what hostile texts can cost, after br_regex_ready: all matches by a time (borrowed until
+ * the release), and each by 100 000 steps from one place on, where else a million are too many. */
+void br_regex_bound(struct br_regex *r, struct br_regex_time *time);
 
 /* Where the pattern matches next in the text, at `start` (between two characters) or after, and is
  * not empty: 1 with the range, 0, or as br_regex_match. */

@@ -33,6 +33,8 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
                            else json.dumps(body), headers)
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "application/json"
+        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # whose names changed with RFC 9110
+        assert answer.reason == expected.get(answer.status, http.client.responses[answer.status])
         return answer.status, answer.headers, json.loads(answer.read())
     finally:
         connection.close()
@@ -111,6 +113,23 @@ def test_keeps_the_links_of_a_service(braid, sink, workers):
     assert not links_of(sink, server, 6)
     assert call(server, "DELETE")[2] == {"ended": 2}
     assert call(server)[2]["rules"] == []
+    server.stop()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_falls_back_when_the_duration_is_over(braid, sink, workers):
+    join = {"join": {"keep": {"failed": False}}}
+    server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL, workers=workers))
+    assert not links_of(sink, server, 1)
+    begun = time.monotonic()
+    post(server, service="shop", duration="3s", sampling_percentage=100)
+    kept = [links_of(sink, server, n) for n in range(2, 8)]
+    if time.monotonic() < begun + 3:
+        assert kept == [True] * 6  # whichever worker they came to
+    until(lambda: call(server)[2]["rules"] == [], "the end of the rule")
+    assert time.monotonic() - begun >= 3
+    assert not any(links_of(sink, server, n) for n in range(8, 14))
+    assert [each["state"] for each in call(server)[2]["collected"] if each["component"] == "join"] == ["some"]
     server.stop()
 
 

@@ -2,6 +2,7 @@
 """The join in the binary: local roots, links that survive, inferred spans, counters by span name. How it joins by
 id is tested with the examples and with more than one worker."""
 
+import concurrent.futures
 import urllib.request
 
 import pytest
@@ -97,6 +98,25 @@ def test_a_local_roots_samples_count_for_what_was_open(run, sink):
     assert figures == {"root": (2, 6, 20_000, 60_000), "work": (2, 3, 20_000, 30_000),
                        "query": (1, 1, 10_000, 10_000), "other": (1, 1, 10_000, 10_000)}
     assert {each["pyroscope.profile.id"] for name, each in marks.items() if name != "work"} == {span_id(1).hex()}
+
+
+def test_sums_are_whole_whichever_worker_has_a_span(braid, sink):
+    """96 spans below one root come over eight connections at once, to three workers; each has a sample of its own."""
+    children = [(f"child {n}", n, 1, 10, 50, 1) for n in range(2, 98)]
+    server = braid(pipelines(exporter("grpc", sink), processors={"join": {"hold": "2s"}}, workers=3))
+
+    def send(signal, request):
+        clients.grpc(server.grpc, signal, request.SerializeToString()).expect_ok()
+    send(PROFILES, samples((98, 1, [99])))  # the service is a profiled one
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: send(TRACES, spans(children[n * 12:(n + 1) * 12])), range(8)))
+    send(TRACES, spans([("root", 1, None, 0, 100, 1)]))
+    send(PROFILES, samples(*((n, 1, [15]) for n in range(2, 98))))
+    marks = {span.name: otlp.attributes_of(span.attributes) for _, _, span in sink.wait(TRACES, 97)}
+    assert (marks["root"]["profile.sample_count"], marks["root"]["profile.inclusive_sample_count"]) == (0, 96)
+    assert marks["root"]["profile.inclusive_duration_us"] == 96 * 10_000
+    assert all(marks[name]["profile.inclusive_sample_count"] == 1 for name, *_ in children)
+    server.stop()
 
 
 def test_links_survive_for_spans_that_failed(run, sink):

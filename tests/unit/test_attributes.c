@@ -393,6 +393,59 @@ static void configs(void **state)
     }
 }
 
+/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
+static char *around_long_text(const char *head, const char *tail)
+{
+    enum { N = 1 << 20 };
+    size_t n = strlen(head);
+    char *json = malloc(n + N + strlen(tail) + 1);
+    assert_non_null(json);
+    memcpy(json, head, n);
+    for (size_t i = 0; i < N; i++)
+        json[n + i] = "abcd"[i % 4];
+    memcpy(json + n + N, tail, strlen(tail) + 1);
+    return json;
+}
+#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
+
+/* What cannot be judged in time is deleted; the next request has its own time. */
+static void matching_has_a_time(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_attributes_processor,
+                "{match_time: 50ms, actions: [{pattern: '" QUADRATIC "', action: delete}]}");
+    char *hostile = around_long_text("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
+                                     "\"a\",\"attributes\":[{\"key\":\"",
+                                     "\",\"value\":{}}," I("unseen", "1") "]}]}]}]}");
+    const char *out = rig_run(r, BR_TRACES, hostile);
+    assert_null(strstr(out, "abcd"));
+    assert_null(strstr(out, "unseen"));
+    assert_true(rig_metric(r, "braid_attributes_gave_up", "processor=\"attributes\"") >= 2);
+    double gave_up = rig_metric(r, "braid_attributes_gave_up", "processor=\"attributes\"");
+    out = rig_run(r, BR_TRACES, span("a", I("unseen", "1") "," I("a@b", "1")));
+    assert_non_null(strstr(out, "unseen"));
+    assert_null(strstr(out, "a@b"));
+    assert_true(rig_metric(r, "braid_attributes_gave_up", "processor=\"attributes\"") == gave_up);
+    free(hostile);
+    rig_free(r);
+}
+
+/* Exponential over one key, whatever the time: only that key is in doubt. */
+static void hard_pattern(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(&br_attributes_processor,
+                            "{match_time: 1h, actions: [{pattern: '^(b+)+$', action: delete}]}");
+    const char *out =
+        rig_run(r, BR_TRACES,
+                span("a", I("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb!", "1") "," I("other", "1")));
+    assert_null(strstr(out, "bbb"));
+    assert_non_null(strstr(out, "other"));
+    assert_int_equal((int)rig_metric(r, "braid_attributes_gave_up", "processor=\"attributes\""), 1);
+    rig_free(r);
+}
+
 static size_t left;
 
 static bool fails(void)
@@ -499,6 +552,8 @@ int main(void)
         cmocka_unit_test(distinct_once),
         cmocka_unit_test(configs),
         cmocka_unit_test(no_memory),
+        cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(hard_pattern),
         cmocka_unit_test(extension),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

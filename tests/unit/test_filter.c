@@ -377,10 +377,47 @@ static void hard_pattern(void **state)
                                 "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"");
     memset(in + n, 'a', 30000);
     (void)snprintf(in + n + 30000, sizeof in - n - 30000, "!\"}]}]}]}");
-    struct rig *r = rig_new(&br_filter_processor,
-                            "{spans: {exclude: {match_type: regexp, span_names: ['^(a|aa)*$']}}}");
+    struct rig *r =
+        rig_new(&br_filter_processor, "{match_time: 1h, spans: {exclude: {match_type: regexp, "
+                                      "span_names: ['^(a|aa)*$']}}}");
     (void)rig_run(r, BR_TRACES, in);
     assert_int_equal(r->n_out, 1);
+    assert_int_equal((int)rig_metric(r, "braid_filter_gave_up", "processor=\"filter\""), 1);
+    rig_free(r);
+}
+
+/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
+static char *around_long_text(const char *head, const char *tail)
+{
+    enum { N = 1 << 20 };
+    size_t n = strlen(head);
+    char *json = malloc(n + N + strlen(tail) + 1);
+    assert_non_null(json);
+    memcpy(json, head, n);
+    for (size_t i = 0; i < N; i++)
+        json[n + i] = "abcd"[i % 4];
+    memcpy(json + n + N, tail, strlen(tail) + 1);
+    return json;
+}
+#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
+
+/* Nothing matches when the time is spent; the next request has its own. */
+static void matching_has_a_time(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_filter_processor,
+                "{match_time: 50ms, spans: {exclude: {match_type: regexp, span_names: ['" QUADRATIC
+                "', '^drop$']}}}");
+    char *both = around_long_text("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"",
+                                  "\"},{\"name\":\"drop\"}]}]}]}");
+    (void)rig_run(r, BR_TRACES, both);
+    assert_int_equal((int)rig_dropped(r, BR_TRACES, "filtered"), 0);
+    assert_true(rig_metric(r, "braid_filter_gave_up", "processor=\"filter\"") >= 2);
+    (void)rig_run(r, BR_TRACES,
+                  "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"drop\"}]}]}]}");
+    assert_int_equal((int)rig_dropped(r, BR_TRACES, "filtered"), 1);
+    free(both);
     rig_free(r);
 }
 
@@ -449,7 +486,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_in_and_out),   cmocka_unit_test(untouched),
         cmocka_unit_test(samples_in_and_out), cmocka_unit_test(configs),
-        cmocka_unit_test(hard_pattern),       cmocka_unit_test(no_memory),
+        cmocka_unit_test(hard_pattern),       cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(no_memory),
     };
     put_right(spans);
     put_right(samples);

@@ -199,7 +199,9 @@ static void process_and_host_must_be_the_same(void **state)
         {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "shop"}, true},
         {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, NULL}, true},
         {{"42", NULL, "c1", NULL}, {"42", "h1", "c1", NULL}, true},
-        {{"42", NULL, NULL, "shop"}, {"42", "h1", "c1", "shop"}, true},
+        {{"42", NULL, "c1", "shop"}, {"42", "h1", "c1", "shop"}, true},
+        {{"42", NULL, NULL, "shop"}, {"42", "h1", "c1", "shop"}, false}, /* of any replica */
+        {{"42", NULL, NULL, "shop"}, {"42", NULL, NULL, "shop"}, false},
         {{"42", "h1", NULL, "shop"}, {"42", "h2", NULL, "shop"}, false},
         {{"42", "h1", "c1", NULL}, {"42", "h1", "c2", NULL}, false},
         {{"42", "h1", NULL, "shop"}, {"42", "h1", NULL, "cart"}, false},

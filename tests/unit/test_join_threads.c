@@ -12,6 +12,7 @@
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "processors/join/table.h"
@@ -260,8 +261,74 @@ static void threads_lose_nothing(void **state)
     join_table_free(shared.table);
 }
 
+/* --- Families -------------------------------------------------------------------------------- */
+
+#define TRACES 20000
+#define EACH 8 /* spans of a trace, of each thread */
+
+struct relatives {
+    pthread_t id;
+    struct join_table *table;
+    atomic_uint *arrived; /* threads, at any trace so far */
+    uint64_t number;
+};
+
+/* Both enter spans of the same trace and service at once, trace by trace. */
+static void *enter_families(void *arg)
+{
+    const struct relatives *r = arg;
+    struct join_span spans[EACH];
+    uint8_t ids[EACH][8], trace[16] = {0};
+    struct join_tally tally = {0};
+    for (uint64_t n = 0; n < TRACES; n++) {
+        memcpy(trace, &n, sizeof n);
+        for (unsigned i = 0; i < EACH; i++) {
+            uint64_t id = 1 + (n * 2 + r->number) * EACH + i;
+            memcpy(ids[i], &id, 8);
+            spans[i] = (struct join_span){.trace_id = trace,
+                                          .span_id = ids[i],
+                                          .service = (const uint8_t *)"shop",
+                                          .service_len = 4,
+                                          .service_hash = SERVICE};
+        }
+        (void)atomic_fetch_add(r->arrived, 1);
+        while (atomic_load(r->arrived) < 2 * (n + 1))
+            sched_yield();
+        join_table_enter(r->table, spans, EACH, 1, &tally);
+    }
+    return NULL;
+}
+
+static void families_are_whole_whoever_enters_them(void **state)
+{
+    (void)state;
+    struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false);
+    atomic_uint arrived = 0;
+    struct relatives threads[2];
+    unsigned n_missing = 0;
+    assert_non_null(table);
+    for (uint64_t i = 0; i < 2; i++) {
+        threads[i] = (struct relatives){.table = table, .arrived = &arrived, .number = i};
+        assert_int_equal(pthread_create(&threads[i].id, NULL, enter_families, &threads[i]), 0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i].id, NULL), 0);
+    for (uint64_t n = 0; n < TRACES; n++) {
+        struct join_relative family[JOIN_FAMILY_MAX];
+        uint8_t trace[16] = {0};
+        memcpy(trace, &n, sizeof n);
+        n_missing +=
+            2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, family);
+    }
+    assert_int_equal(n_missing, 0);
+    join_table_free(table);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_lose_nothing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_lose_nothing),
+        cmocka_unit_test(families_are_whole_whoever_enters_them),
+    };
     return cmocka_run_group_tests_name("join threads", tests, NULL, NULL);
 }

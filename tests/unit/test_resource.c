@@ -415,11 +415,48 @@ static void too_many_attributes(void **state)
 static void hard_pattern(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_resource_processor,
-                "attributes: [{key: a, pattern: '^(?P<x>(?:b+)+)+$', action: extract}]");
+    struct rig *r = rig_new(
+        &br_resource_processor,
+        "{match_time: 1h, attributes: [{key: a, pattern: '^(?P<x>(?:b+)+)+$', action: extract}]}");
     static const char in[] = S("a", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbc");
     expect(rig_run(r, BR_TRACES, request(in)), in);
+    rig_free(r);
+}
+
+/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
+static char *around_long_text(const char *head, const char *tail)
+{
+    enum { N = 1 << 20 };
+    size_t n = strlen(head);
+    char *json = malloc(n + N + strlen(tail) + 1);
+    assert_non_null(json);
+    memcpy(json, head, n);
+    for (size_t i = 0; i < N; i++)
+        json[n + i] = "abcd"[i % 4];
+    memcpy(json + n + N, tail, strlen(tail) + 1);
+    return json;
+}
+#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
+
+/* What cannot be judged in time is deleted, and that is not remembered. */
+static void matching_has_a_time(void **state)
+{
+    (void)state;
+    struct rig *r =
+        rig_new(&br_resource_processor,
+                "{match_time: 50ms, attributes: [{pattern: '" QUADRATIC "', action: delete}]}");
+    char *hostile =
+        around_long_text("{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"",
+                         "\",\"value\":{}}]},\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"}]}]},"
+                         "{\"resource\":{\"attributes\":[" S(
+                             "unseen", "1") "]},"
+                                            "\"scopeSpans\":[{\"spans\":[{\"name\":\"b\"}]}]}]}");
+    const char *out = rig_run(r, BR_TRACES, hostile);
+    assert_null(strstr(out, "abcd"));
+    assert_null(strstr(out, "unseen"));
+    assert_true(rig_metric(r, "braid_resource_gave_up", "processor=\"resource\"") >= 2);
+    expect(rig_run(r, BR_TRACES, request(S("unseen", "1"))), S("unseen", "1"));
+    free(hostile);
     rig_free(r);
 }
 
@@ -490,7 +527,8 @@ int main(void)
         cmocka_unit_test(untouched),      cmocka_unit_test(no_resource),
         cmocka_unit_test(by_reference),   cmocka_unit_test(from_context),
         cmocka_unit_test(many_resources), cmocka_unit_test(too_many_attributes),
-        cmocka_unit_test(hard_pattern),   cmocka_unit_test(no_memory),
+        cmocka_unit_test(hard_pattern),   cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
