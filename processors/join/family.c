@@ -28,13 +28,13 @@ static const struct record *next(struct walk *w)
     struct shard *s = &w->t->shards[w->place & (SHARDS - 1)];
     uint64_t position = (w->place >> 4) * 8;
     if (w->locked && (!w->place || s != w->locked)) {
-        pthread_mutex_unlock(&w->locked->lock);
+        unlock(w->t, w->locked);
         w->locked = NULL;
     }
     if (!w->place)
         return NULL;
     if (!w->locked)
-        pthread_mutex_lock(&s->lock);
+        lock(w->t, s);
     w->locked = s;
     return position >= s->tail ? at(s, position) : NULL;
 }
@@ -48,7 +48,7 @@ static void go_on(struct walk *w, const uint8_t *before)
 static void end(struct walk *w)
 {
     if (w->locked)
-        pthread_mutex_unlock(&w->locked->lock);
+        unlock(w->t, w->locked);
 }
 
 static bool is_of(const struct record *r, const uint8_t *trace_id, const uint8_t *service,

@@ -399,6 +399,8 @@ static bool make_parts(struct join *j)
     char name[600];
     (void)snprintf(name, sizeof name, "join table of %s", node->id);
     j->table = br_shared_get(node->host, name, make_table, j->config);
+    if (j->table && node->host->n_workers == 1)
+        join_table_alone(j->table);
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&j->held[s]);
         j->output[s].consume = output;

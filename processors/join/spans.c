@@ -112,14 +112,19 @@ static void take_intrinsics(const struct join *j, const struct br_span *span, st
 
 /* --- Entering -------------------------------------------------------------------------------- */
 
+#define ORIGINS 32u
+
+/* Those of one chunk point into what is here. */
 struct entering {
     struct join *j;
     uint64_t now_ms;
-    struct join_service service; /* of the part at hand */
-    struct join_identity where;  /* with infer: likewise */
     struct join_tally tally;
-    unsigned n;
-    struct join_span spans[CHUNK];
+    unsigned n, n_origins;
+    struct join_entry entries[CHUNK];
+    struct join_origin origins[ORIGINS];     /* the last one is of the part at hand */
+    struct join_identity where[ORIGINS];     /* with infer */
+    struct join_extra *extras;               /* CHUNK of them, once one has been needed */
+    struct br_arena *arena;
     /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
      * entries of this chunk point to. */
     bool attributes;
@@ -127,80 +132,89 @@ struct entering {
     uint8_t *chunk, *at;
 };
 
-static void add_attributes(struct entering *e, const struct br_span *span, struct join_span *entry)
+static void add_attributes(struct entering *e, const struct br_span *span, struct join_extra *extra)
 {
     const struct join *j = e->j;
     for (unsigned i = 1; i < j->n_keys; i++)
         e->of_span[i].used = 0;
     take_intrinsics(j, span, e->of_span);
     take_attributes(j, span->body, span->body + span->body_len, SPAN_ATTRIBUTES, e->of_span);
-    entry->attributes = e->at;
+    extra->attributes = e->at;
     for (unsigned i = 1; i < j->n_keys; i++) {
         const struct text *t = e->of_span[i].used ? &e->of_span[i] : &e->of_resource[i];
         *e->at++ = t->used;
         if (t->used)
             e->at = br_put_bytes(e->at, t->data, t->used - 1u);
     }
-    entry->attributes_len = (size_t)(e->at - entry->attributes);
+    extra->attributes_len = (size_t)(e->at - extra->attributes);
 }
 
+/* What was gathered goes in. The part at hand keeps its origin. */
 static void flush(struct entering *e)
 {
-    join_table_enter(e->j->table, e->spans, e->n, e->now_ms, &e->tally);
+    join_table_enter(e->j->table, e->entries, e->n, e->now_ms, &e->tally);
     *e->j->spans_entered += (double)e->n;
     e->n = 0;
     e->at = e->chunk;
 }
 
 static void add_thread(const struct join_table *t, const struct br_span *span,
-                       struct join_span *entry)
+                       struct join_extra *extra)
 {
     struct join_identity identity = {0};
     join_identity_read(t, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
                        &identity);
-    entry->thread = identity.v[JOIN_THREAD_ID];
-    entry->thread_name = identity.v[JOIN_THREAD_NAME];
+    extra->thread = identity.v[JOIN_THREAD_ID];
+    extra->thread_name = identity.v[JOIN_THREAD_NAME];
 }
 
-static void enter(struct entering *e, const struct br_span *span)
+/* Without memory the span is entered without them. */
+static const struct join_extra *extra_of(struct entering *e, const struct br_span *span)
 {
-    struct join_span *entry = &e->spans[e->n];
-    *entry = (struct join_span){.trace_id = span->trace_id,
-                                .span_id = span->span_id,
-                                .parent_id = span->parent_id,
-                                .start_ns = span->start_ns,
-                                .end_ns = span->end_ns,
-                                .kind = span->kind,
-                                .status = span->status,
-                                .name = span->name,
-                                .name_len = join_cut(span->name, span->name_len),
-                                .service = e->service.name,
-                                .service_len = e->service.name_len,
-                                .service_hash = e->service.service,
-                                .where = e->j->config->infer ? &e->where : NULL};
+    if (!e->extras)
+        e->extras = br_arena_alloc(e->arena, CHUNK * sizeof *e->extras);
+    if (!e->extras)
+        return NULL;
+    struct join_extra *extra = &e->extras[e->n];
+    *extra = (struct join_extra){0};
     if (span->thread)
-        add_thread(e->j->table, span, entry);
+        add_thread(e->j->table, span, extra);
     if (e->attributes)
-        add_attributes(e, span, entry);
+        add_attributes(e, span, extra);
+    return extra;
+}
+
+static inline void enter(struct entering *e, const struct br_span *span)
+{
+    bool more = span->thread || e->attributes;
+    e->entries[e->n] = (struct join_entry){.span = span,
+                                           .origin = &e->origins[e->n_origins - 1],
+                                           .extra = more ? extra_of(e, span) : NULL};
     if (++e->n == CHUNK)
         flush(e);
 }
 
-static void begin_part(struct entering *e, const struct br_part *part)
+static void begin_part(struct entering *e, const struct br_part *part,
+                       const struct join_service *service)
 {
-    e->service = join_service_of(part, NULL);
-    e->service.name_len = join_cut(e->service.name, e->service.name_len);
+    if (e->n_origins == ORIGINS) {
+        flush(e);
+        e->n_origins = 0;
+    }
+    struct join_identity *where = &e->where[e->n_origins];
+    struct join_origin *origin = &e->origins[e->n_origins++];
+    *origin = (struct join_origin){.service = service->name,
+                                   .service_len = join_cut(service->name, service->name_len),
+                                   .service_hash = service->service};
+    size_t len;
+    const uint8_t *resource = br_part_resource(part, &len);
     if (e->j->config->infer) {
-        flush(e); /* the spans of the part before point to where it ran */
-        size_t n;
-        const uint8_t *p = br_part_resource(part, &n);
-        e->where = (struct join_identity){0};
-        join_identity_read(e->j->table, p, p + n, RESOURCE_ATTRIBUTES, NULL, &e->where);
+        *where = (struct join_identity){0};
+        join_identity_read(e->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, NULL, where);
+        origin->where = where;
     }
     if (!e->attributes)
         return;
-    size_t len;
-    const uint8_t *resource = br_part_resource(part, &len);
     for (unsigned i = 1; i < e->j->n_keys; i++)
         e->of_resource[i].used = 0;
     take_attributes(e->j, resource, resource + len, RESOURCE_ATTRIBUTES, e->of_resource);
@@ -221,7 +235,9 @@ static void begin(struct entering *e, struct join *j, struct br_arena *arena)
     e->now_ms = br_host_mono_ms(j->node->host);
     e->tally =
         (struct join_tally){.on_adopted = j->span_metrics.node ? on_adopted : NULL, .arg = j};
-    e->n = 0;
+    e->n = e->n_origins = 0;
+    e->extras = NULL;
+    e->arena = arena;
     br_arena_init(arena, 0);
     e->chunk = e->at = j->n_keys > 1
                            ? br_arena_alloc(arena, (size_t)CHUNK * (j->n_keys - 1) * (TEXT_MAX + 1))
@@ -240,8 +256,9 @@ struct join_entered join_enter_spans(struct join *j, struct br_item *item)
     for (uint32_t i = 0; spans && i < item->n_items; i++) {
         if (spans[i].part != part) {
             part = spans[i].part;
-            begin_part(&e, &item->parts[part]);
-            ret.profiled = ret.profiled || join_service_profiled(j, &e.service, e.now_ms);
+            const struct join_service service = join_service_of(&item->parts[part], NULL);
+            begin_part(&e, &item->parts[part], &service);
+            ret.profiled = ret.profiled || join_service_profiled(j, &service, e.now_ms);
         }
         if (spans[i].span_id)
             enter(&e, &spans[i]);

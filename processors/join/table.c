@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "processors/join/slots.h"
 #include "processors/join/table_internal.h"
 
@@ -79,10 +80,39 @@ static uint32_t record_size(size_t texts)
 
 /* --- Spans ---------------------------------------------------------------------------------- */
 
+static size_t name_len_of(const struct br_span *span)
+{
+    size_t len = span->name_len;
+    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(span->name, JOIN_VALUE_MAX);
+}
+
+/* Tells who wants to know that the span takes over `figures`. */
+static void adopted(const struct join_entry *e, const struct join_figures *figures,
+                    struct join_tally *out)
+{
+    const struct join_span span = {.trace_id = e->span->trace_id,
+                                   .span_id = e->span->span_id,
+                                   .parent_id = e->span->parent_id,
+                                   .start_ns = e->span->start_ns,
+                                   .end_ns = e->span->end_ns,
+                                   .thread = e->extra ? e->extra->thread : 0,
+                                   .thread_name = e->extra ? e->extra->thread_name : 0,
+                                   .kind = e->span->kind,
+                                   .status = e->span->status,
+                                   .name = e->span->name,
+                                   .name_len = name_len_of(e->span),
+                                   .service = e->origin->service,
+                                   .service_len = e->origin->service_len,
+                                   .attributes = e->extra ? e->extra->attributes : NULL,
+                                   .attributes_len = e->extra ? e->extra->attributes_len : 0};
+    if (out->on_adopted)
+        out->on_adopted(out->arg, &span, figures);
+}
+
 /* Takes the figures of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
 static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
-                          const struct join_span *span, uint64_t now_ms, struct join_tally *out)
+                          const struct join_entry *e, uint64_t now_ms, struct join_tally *out)
 {
     uint32_t figures = old->figures;
     if (old->pending && expired(t, old, now_ms)) {
@@ -91,8 +121,7 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
     }
     if (old->pending) {
         tally_figures(out->late, figures_at(t, s, figures), out);
-        if (out->on_adopted)
-            out->on_adopted(out->arg, span, figures_at(t, s, figures));
+        adopted(e, figures_at(t, s, figures), out);
         out->adopted++;
         s->n_pending--;
     } else {
@@ -103,10 +132,10 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
     return figures;
 }
 
-static bool is_located(const struct join_table *t, const struct join_span *span)
+static bool is_located(const struct join_table *t, const struct join_entry *e)
 {
-    return t->threads && span->trace_id && span->thread && span->where &&
-           span->where->v[JOIN_PROCESS];
+    return t->threads && e->span->trace_id && e->extra && e->extra->thread && e->origin->where &&
+           e->origin->where->v[JOIN_PROCESS];
 }
 
 /* As br_put_bytes, in line for what names are long: the middle is copied twice. */
@@ -130,70 +159,85 @@ static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
     return p + len;
 }
 
-static void write_record(struct record *r, const struct join_span *span, uint32_t size,
-                         bool located, uint32_t figures, uint64_t now_ms)
+struct shape {
+    uint32_t size, figures;
+    uint8_t name_len;
+    bool located;
+};
+
+/* Field by field: a whole struct would be made elsewhere first. */
+static void write_record(struct record *r, const struct join_entry *e, const struct shape *shape,
+                         uint32_t seen)
 {
-    *r = (struct record){.size8 = (uint16_t)(size / 8),
-                         .figures = figures,
-                         .span_id = br_load64(span->span_id),
-                         .parent_id = span->parent_id ? br_load64(span->parent_id) : 0,
-                         .start_ns = span->start_ns,
-                         .end_ns = span->end_ns,
-                         .thread = span->thread,
-                         .thread_name = span->thread_name,
-                         .seen = tenths(now_ms),
-                         .name_len = (uint8_t)span->name_len,
-                         .service_len = (uint8_t)span->service_len,
-                         .attributes_len = (uint16_t)span->attributes_len,
-                         .kind = span->kind,
-                         .status = span->status,
-                         .has_trace = span->trace_id != NULL};
+    static const struct join_extra none;
+    const struct br_span *span = e->span;
+    const struct join_origin *origin = e->origin;
+    const struct join_extra *extra = e->extra ? e->extra : &none;
+    r->span_id = br_load64(span->span_id);
     if (span->trace_id)
         memcpy(r->trace_id, span->trace_id, 16);
+    else
+        memset(r->trace_id, 0, 16);
+    r->parent_id = span->parent_id ? br_load64(span->parent_id) : 0;
+    r->start_ns = span->start_ns;
+    r->end_ns = span->end_ns;
+    r->thread = extra->thread;
+    r->thread_name = extra->thread_name;
+    r->figures = shape->figures;
+    r->seen = seen;
+    memset(r->before, 0, sizeof r->before);
+    r->size8 = (uint16_t)(shape->size / 8);
+    r->attributes_len = (uint16_t)extra->attributes_len;
+    r->name_len = shape->name_len;
+    r->service_len = (uint8_t)origin->service_len;
+    r->kind = span->kind;
+    r->status = span->status;
+    r->pending = r->dead = false;
+    r->has_trace = span->trace_id != NULL;
+    r->located = shape->located;
+    r->spare = 0;
     uint8_t *text = (uint8_t *)(r + 1);
-    text = put_text(text, span->name, span->name_len);
-    text = put_text(text, span->service, span->service_len);
-    if (span->attributes_len)
-        (void)br_put_bytes(text, span->attributes, span->attributes_len);
-    if (located) {
-        r->located = true;
-        *whereabouts_of(r) = (struct whereabouts){.process = span->where->v[JOIN_PROCESS],
-                                                  .host = span->where->v[JOIN_HOST],
-                                                  .container = span->where->v[JOIN_CONTAINER],
-                                                  .service = span->where->v[JOIN_SERVICE]};
-    }
+    text = put_text(text, span->name, shape->name_len);
+    text = put_text(text, origin->service, origin->service_len);
+    if (extra->attributes_len)
+        (void)br_put_bytes(text, extra->attributes, extra->attributes_len);
+    if (shape->located)
+        *whereabouts_of(r) = (struct whereabouts){.process = origin->where->v[JOIN_PROCESS],
+                                                  .host = origin->where->v[JOIN_HOST],
+                                                  .container = origin->where->v[JOIN_CONTAINER],
+                                                  .service = origin->where->v[JOIN_SERVICE]};
 }
 
 /* Links the record with those of its trace and service, and of its thread. */
-static void link_record(struct join_table *t, struct shard *s, const struct join_span *span,
+static void link_record(struct join_table *t, struct shard *s, const struct join_entry *e,
                         uint64_t family, uint64_t position)
 {
     uint32_t shard = (uint32_t)(s - t->shards);
     if (position < s->tail)
         return; /* those behind it have driven it out already */
     struct record *r = at(s, position);
-    if (span->service_hash && span->trace_id)
-        join_chain_enter(&t->families[family & t->families_mask], shard, r->before, position);
+    if (e->origin->service_hash && e->span->trace_id)
+        join_chain_enter(t, &t->families[family & t->families_mask], shard, r->before, position);
     if (!r->located)
         return;
     struct whereabouts *a = whereabouts_of(r);
-    uint64_t hash = thread_hash(t, span->thread, a->process);
-    join_chain_enter(&t->threads[hash & t->families_mask], shard, a->before, position);
+    uint64_t hash = thread_hash(t, e->extra->thread, a->process);
+    join_chain_enter(t, &t->threads[hash & t->families_mask], shard, a->before, position);
 }
 
 /* Enters a span, and says at which position. */
 static uint64_t enter(struct join_table *t, struct shard *s, uint64_t hash,
-                      const struct join_span *span, uint64_t now_ms, struct join_tally *out)
+                      const struct join_entry *e, uint64_t now_ms, struct join_tally *out)
 {
-    bool located = is_located(t, span);
-    uint32_t size = record_size(span->name_len + span->service_len + span->attributes_len) +
-                    (located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    uint32_t figures = 0;
-    uint64_t position = reserve(t, s, size, now_ms, out);
-    struct place place = find(s, hash, br_load64(span->span_id), span->trace_id);
+    struct shape shape = {.name_len = (uint8_t)name_len_of(e->span), .located = is_located(t, e)};
+    shape.size = record_size(shape.name_len + e->origin->service_len +
+                             (e->extra ? e->extra->attributes_len : 0)) +
+                 (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
+    uint64_t position = reserve(t, s, shape.size, now_ms, out);
+    struct place place = find(s, hash, br_load64(e->span->span_id), e->span->trace_id);
     struct record *old = record_at(s, &place);
     if (old) {
-        figures = take_over(t, s, old, span, now_ms, out);
+        shape.figures = take_over(t, s, old, e, now_ms, out);
         set_slot(place.bucket, (unsigned)place.slot, hash, position);
     } else {
         place = spare(s, hash);
@@ -201,13 +245,13 @@ static uint64_t enter(struct join_table *t, struct shard *s, uint64_t hash,
             leave(t, s, record_at(s, &place), now_ms, out);
         fill(s, &place, hash, position);
     }
-    write_record(at(s, position), span, size, located, figures, now_ms);
+    write_record(at(s, position), e, &shape, tenths(now_ms));
     s->n_spans++;
     return position;
 }
 
 #define AHEAD 256u
-#define WARM_BYTES 128u /* about what a record takes */
+#define WARM_BYTES 112u /* about what a record takes */
 
 /* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
  */
@@ -223,35 +267,47 @@ struct hashes {
     uint64_t span, family;
 };
 
-/* The spans that `order` names, all of one shard. They are linked when all are written: an exchange
- * waits for everything written before it, and so only the first one has to. */
-static void enter_in(struct join_table *t, struct shard *s, const struct join_span *spans,
+/* The entries that `order` names, all of one shard. They are linked when all are written: an
+ * exchange waits for everything written before it, and so only the first one has to. */
+static void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
                      const struct hashes *hashes, const uint16_t *order, unsigned n,
                      uint64_t now_ms, struct join_tally *out)
 {
     uint64_t positions[AHEAD];
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     warm(s, n * WARM_BYTES);
     for (unsigned i = 0; i < n; i++)
-        positions[i] = enter(t, s, hashes[order[i]].span, &spans[order[i]], now_ms, out);
+        positions[i] = enter(t, s, hashes[order[i]].span, &entries[order[i]], now_ms, out);
     for (unsigned i = 0; i < n; i++)
-        link_record(t, s, &spans[order[i]], hashes[order[i]].family, positions[i]);
-    pthread_mutex_unlock(&s->lock);
+        link_record(t, s, &entries[order[i]], hashes[order[i]].family, positions[i]);
+    unlock(t, s);
+}
+
+/* The hash of a span's family; that of the one before, which is most likely of the same trace. */
+static uint64_t family_after(const struct join_table *t, const struct join_entry *e, uint64_t before)
+{
+    const struct join_entry *last = e - 1;
+    const uint8_t *a = e->span->trace_id, *b = last->span->trace_id;
+    bool same = b && br_load64(a) == br_load64(b) && br_load64(a + 8) == br_load64(b + 8) &&
+                e->origin == last->origin;
+    return same ? before : family_hash(t, a, e->origin->service_hash);
 }
 
 /* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
  * that they will touch on their way meanwhile. */
-static void enter_some(struct join_table *t, const struct join_span *spans, unsigned n,
+static void enter_some(struct join_table *t, const struct join_entry *entries, unsigned n,
                        uint64_t now_ms, struct join_tally *out)
 {
     struct hashes hashes[AHEAD];
     uint16_t order[AHEAD], first[SHARDS + 1] = {0};
     for (unsigned i = 0; i < n; i++) {
+        const struct br_span *span = entries[i].span;
         struct hashes *h = &hashes[i];
-        h->span = mix(t, br_load64(spans[i].span_id));
+        h->span = mix(t, br_load64(span->span_id));
         __builtin_prefetch(bucket_of(shard_of(t, h->span), h->span), 1);
-        if (spans[i].trace_id) {
-            h->family = family_hash(t, spans[i].trace_id, spans[i].service_hash);
+        if (span->trace_id) {
+            h->family = i ? family_after(t, &entries[i], h[-1].family)
+                          : family_hash(t, span->trace_id, entries[i].origin->service_hash);
             __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
         }
         first[(h->span & (SHARDS - 1)) + 1]++;
@@ -264,16 +320,16 @@ static void enter_some(struct join_table *t, const struct join_span *spans, unsi
         order[next[hashes[i].span & (SHARDS - 1)]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
         if (first[k] < first[k + 1])
-            enter_in(t, &t->shards[k], spans, hashes, order + first[k], first[k + 1] - first[k],
+            enter_in(t, &t->shards[k], entries, hashes, order + first[k], first[k + 1] - first[k],
                      now_ms, out);
     }
 }
 
-void join_table_enter(struct join_table *t, const struct join_span *spans, size_t n,
+void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *out)
 {
     for (size_t i = 0; i < n; i += AHEAD)
-        enter_some(t, spans + i, n - i < AHEAD ? (unsigned)(n - i) : AHEAD, now_ms, out);
+        enter_some(t, entries + i, n - i < AHEAD ? (unsigned)(n - i) : AHEAD, now_ms, out);
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
@@ -352,7 +408,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
     enum join_result result = JOIN_UNKNOWN;
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now_ms)) {
@@ -366,7 +422,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
         show(r, found, arg);
     if (add && result != JOIN_TOO_LATE)
         remember(t, s, hash, &place, sample, now_ms, out);
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return result;
 }
 
@@ -375,7 +431,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
 {
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
@@ -383,7 +439,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
         add_to_figures(t, f, sample, false);
     if (f && found)
         show(r, found, arg);
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return f != NULL;
 }
 
@@ -392,7 +448,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 {
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
-    pthread_mutex_lock(&s->lock);
+    lock(t, s);
     struct place place = find(s, hash, id, trace_id);
     const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
@@ -402,7 +458,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
         if (ret_top)
             memcpy(ret_top, top_of(f), f->n_top * sizeof *ret_top);
     }
-    pthread_mutex_unlock(&s->lock);
+    unlock(t, s);
     return any;
 }
 
@@ -412,14 +468,14 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
     uint64_t keep = 2 * (t->window_ms / 100) + 10;
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shards[k];
-        pthread_mutex_lock(&s->lock);
+        lock(t, s);
         while (s->tail < s->head) {
             const struct record *r = at(s, s->tail);
             if (!r->dead && age(r->seen, now_ms) <= keep)
                 break;
             evict(t, s, now_ms, out);
         }
-        pthread_mutex_unlock(&s->lock);
+        unlock(t, s);
     }
 }
 
@@ -429,7 +485,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
     *ret = (struct join_stats){.max_bytes = t->max_bytes};
     for (unsigned k = 0; k < SHARDS; k++) {
         struct shard *s = &t->shards[k];
-        pthread_mutex_lock(&s->lock);
+        lock(t, s);
         ret->spans += s->n_spans;
         ret->pending += s->n_pending;
         ret->bytes += s->head - s->tail;
@@ -438,7 +494,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
             p += size_of(at(s, p));
         if (p < s->head && age(at(s, p)->seen, now_ms) > oldest)
             oldest = age(at(s, p)->seen, now_ms);
-        pthread_mutex_unlock(&s->lock);
+        unlock(t, s);
     }
     ret->oldest_ms = (uint64_t)oldest * 100;
 }
@@ -501,6 +557,11 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     t->window_ms = window_ms;
     join_names_init(t);
     return t;
+}
+
+void join_table_alone(struct join_table *t)
+{
+    t->alone = true;
 }
 
 void join_table_free(struct join_table *t)

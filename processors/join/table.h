@@ -81,21 +81,41 @@ struct join_identity {
     uint32_t v[JOIN_WHERES];
 };
 
-/* A span as it is entered, and as it is found (then pointing into the table, under its lock). Name
- * and service have at most JOIN_VALUE_MAX bytes, attributes at most JOIN_ATTRIBUTES_BYTES_MAX. */
+/* A span as it is found, then pointing into the table, under its lock; or as one is that takes over
+ * what samples before it added up to. */
 struct join_span {
     const uint8_t *trace_id;  /* 16 bytes, or NULL when not known */
     const uint8_t *span_id;   /* 8 bytes */
     const uint8_t *parent_id; /* or NULL */
     uint64_t start_ns, end_ns;
-    uint32_t thread, thread_name;      /* hashes of thread.id and thread.name; 0: not known */
-    const struct join_identity *where; /* when entered, in a table with threads; or NULL */
+    uint32_t thread, thread_name; /* hashes of thread.id and thread.name; 0: not known */
     uint8_t kind, status;
     const uint8_t *name, *service;
     size_t name_len, service_len;
-    uint64_t service_hash;     /* when entered: of the service's name; 0: no local family */
     const uint8_t *attributes; /* for each configured one its length + 1 (0: not there), bytes */
     size_t attributes_len;
+};
+
+/* What spans of one resource have in common. */
+struct join_origin {
+    const uint8_t *service;
+    size_t service_len;                /* at most JOIN_VALUE_MAX */
+    uint64_t service_hash;             /* 0: no local family */
+    const struct join_identity *where; /* in a table with threads; or NULL */
+};
+
+/* What else is known of a span; as in join_span. */
+struct join_extra {
+    const uint8_t *attributes;
+    size_t attributes_len; /* at most JOIN_ATTRIBUTES_BYTES_MAX */
+    uint32_t thread, thread_name;
+};
+
+/* A span to be entered. All is borrowed. */
+struct join_entry {
+    const struct br_span *span; /* with a span id; of a longer name JOIN_VALUE_MAX bytes are kept */
+    const struct join_origin *origin;
+    const struct join_extra *extra; /* or NULL */
 };
 
 /* One sample's addition to its span. */
@@ -146,8 +166,11 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
                                   bool threads);
 void join_table_free(struct join_table *t);
 
+/* Before the first span: all calls will come from one thread, which costs less. */
+void join_table_alone(struct join_table *t);
+
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below. */
-void join_table_enter(struct join_table *t, const struct join_span *spans, size_t n,
+void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *tally);
 
 typedef void join_found_fn(void *arg, const struct join_span *span);

@@ -46,6 +46,7 @@ struct record {
     bool pending : 1, has_trace : 1;
     bool dead : 1;    /* a later record took its place */
     bool located : 1; /* whereabouts are at its end */
+    uint8_t spare : 4;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
@@ -76,6 +77,7 @@ struct join_table {
     size_t memory_len;
     unsigned n_top;             /* counters of functions behind each span's figures */
     size_t figures_size;        /* of figures and counters */
+    bool alone;                 /* one thread does all: nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
@@ -117,6 +119,19 @@ static inline bool expired(const struct join_table *t, const struct record *r, u
 static inline struct shard *shard_of(struct join_table *t, uint64_t hash)
 {
     return &t->shards[hash & (SHARDS - 1)];
+}
+
+/* Not where one thread does all: a lock waits for what was written before it. */
+static inline void lock(const struct join_table *t, struct shard *s)
+{
+    if (!t->alone)
+        pthread_mutex_lock(&s->lock);
+}
+
+static inline void unlock(const struct join_table *t, struct shard *s)
+{
+    if (!t->alone)
+        pthread_mutex_unlock(&s->lock);
 }
 
 /* Position in the ring, by its distance from the head: cheaper than a division. */
@@ -192,10 +207,14 @@ static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, 
 
 /* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
  * goes to `before` (six bytes). Under the shard's lock. */
-static inline void join_chain_enter(_Atomic uint64_t *newest, uint32_t shard, uint8_t *before,
-                                    uint64_t position)
+static inline void join_chain_enter(const struct join_table *t, _Atomic uint64_t *newest,
+                                    uint32_t shard, uint8_t *before, uint64_t position)
 {
     uint64_t place = position / 8 << 4 | shard;
-    uint64_t old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
+    if (t->alone)
+        atomic_store_explicit(newest, place, memory_order_release);
+    else
+        old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
     memcpy(before, &old, 6);
 }

@@ -17,6 +17,7 @@ struct br_walker {
     int code;              /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
     long resource, scope, item, inner; /* where: indices, -1 before the first */
     bool resources_twice;  /* the part has more than one Resource field */
+    uint32_t cap_spans;    /* traces: room in the item's list */
     uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
     /* A first walk over profiles only notes the largest index into each table, and compares when all
      * tables are counted. When one is too large, a second walk finds out where it stands. */

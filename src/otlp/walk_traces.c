@@ -10,7 +10,9 @@
 /* Levels of the messages of a traces request; the request itself is 1. */
 enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
 
-#define SPANS_FIRST 64
+#define SPANS_FIRST 8
+#define SPANS_FIRST_MAX 16384
+#define SPAN_BYTES 256 /* fewer than most spans have */
 
 static bool check_id(struct br_walker *w, size_t len, size_t want)
 {
@@ -202,12 +204,13 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
     return true;
 }
 
-/* Room for one more span in the item's list. */
-static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint32_t n)
+/* Room for one more span in the item's list; at first for as many as `bytes` that follow may hold. */
+static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint32_t n,
+                                 size_t bytes)
 {
-    /* Powers of two from SPANS_FIRST: full exactly when n is one of them. */
-    if (n == 0 || (n >= SPANS_FIRST && (n & (n - 1)) == 0)) {
-        uint32_t cap = n < SPANS_FIRST ? SPANS_FIRST : n * 2;
+    if (n == w->cap_spans) {
+        size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
+        uint32_t cap = n ? n * 2 : first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
         struct br_span *grown = br_arena_alloc(&item->arena, cap * sizeof *grown);
         if (!grown) {
             w->what = "out of memory";
@@ -217,6 +220,7 @@ static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint
         if (n)
             memcpy(grown, item->spans, n * sizeof *grown);
         item->spans = grown;
+        w->cap_spans = cap;
     }
     return &item->spans[n];
 }
@@ -236,7 +240,8 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
         if (f.number == 2) {
             w->item++;
             if (w->options->spans) {
-                span = span_slot(w, item, item->n_items + part->n_items);
+                span = span_slot(w, item, item->n_items + part->n_items,
+                                 (size_t)(end - f.data));
                 if (!span)
                     return false;
                 *span = (struct br_span){.body = f.data,

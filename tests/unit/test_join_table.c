@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "processors/join/table.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/join_enter.h"
 
 #define WINDOW_MS 120000u
 #define NOW 5000000u
@@ -88,7 +89,7 @@ static void enter(struct join_table *t, uint64_t trace, uint64_t span, const cha
 {
     struct ids i = ids(trace, span);
     struct join_span s = span_of(&i, name);
-    join_table_enter(t, &s, 1, now, tally);
+    enter_spans(t, &s, 1, 0, NULL, now, tally);
 }
 
 static enum join_result sample_of_type(struct join_table *t, const uint8_t *trace,
@@ -161,7 +162,7 @@ static void a_span_is_found_with_all_that_was_said(void **state)
     s.status = 1;
     s.attributes = (const uint8_t *)"\003/x";
     s.attributes_len = 3;
-    join_table_enter(t, &s, 1, NOW, &tally);
+    enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
     struct seen seen = {0};
     assert_int_equal(sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
     assert_int_equal(seen.n, 1);
@@ -227,7 +228,7 @@ static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
     struct join_span s = span_of(&i, "x");
     struct seen seen = {0};
     s.trace_id = NULL;
-    join_table_enter(t, &s, 1, NOW, &tally);
+    enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
     assert_int_equal(look(t, 9, 5, NOW, &seen), JOIN_FOUND);
     assert_false(seen.has_trace);
     join_table_free(t);
@@ -556,7 +557,7 @@ static void records_of_every_size_go_round(void **state)
         s.attributes = (const uint8_t *)text;
         s.attributes_len = fake_random(&seed) % 8 ? fake_random(&seed) % 16
                                                   : fake_random(&seed) % (sizeof text + 1);
-        join_table_enter(t, &s, 1, NOW, &tally);
+        enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
         struct seen seen = {0};
         assert_int_equal(look(t, 1, n + 1, NOW, &seen), JOIN_FOUND);
         assert_int_equal(strlen(seen.name), s.name_len);
@@ -580,7 +581,7 @@ static void full_buckets_lose_their_oldest(void **state)
     for (uint64_t k = 1; k <= N; k++) {
         struct ids i = ids(1, k);
         struct join_span span = {.span_id = i.span};
-        join_table_enter(t, &span, 1, NOW, &tally);
+        enter_spans(t, &span, 1, 0, NULL, NOW, &tally);
         struct join_stats s = stats(t, NOW);
         assert_int_equal(s.spans + tally.evicted, k);
         n_dead += s.bytes / RECORD - s.spans;

@@ -17,6 +17,7 @@
 
 #include "processors/join/table.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/join_enter.h"
 
 #define THREADS 4
 #define STEPS 30000
@@ -77,11 +78,9 @@ static void enter_some(struct thread *t, uint64_t now)
                                       .name_len = strlen(names[i]),
                                       .service = (const uint8_t *)"shop",
                                       .service_len = 4,
-                                      .service_hash = SERVICE,
-                                      .thread = 1 + (uint32_t)(id % 3),
-                                      .where = &wheres[i]};
+                                      .thread = 1 + (uint32_t)(id % 3)};
     }
-    join_table_enter(t->shared->table, spans, n, now, &t->tally);
+    enter_spans(t->shared->table, spans, n, SERVICE, wheres, now, &t->tally);
     t->n_spans += n;
 }
 
@@ -288,13 +287,12 @@ static void *enter_families(void *arg)
             spans[i] = (struct join_span){.trace_id = trace,
                                           .span_id = ids[i],
                                           .service = (const uint8_t *)"shop",
-                                          .service_len = 4,
-                                          .service_hash = SERVICE};
+                                          .service_len = 4};
         }
         (void)atomic_fetch_add(r->arrived, 1);
         while (atomic_load(r->arrived) < 2 * (n + 1))
             sched_yield();
-        join_table_enter(r->table, spans, EACH, 1, &tally);
+        enter_spans(r->table, spans, EACH, SERVICE, NULL, 1, &tally);
     }
     return NULL;
 }
