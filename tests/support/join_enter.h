@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spans for the join's table, without a request that they came in. */
+#pragma once
+
+#include <assert.h>
+
+#include "pipeline/item.h"
+#include "processors/join/table.h"
+
+#define ENTER_MAX 64u
+
+/* Enters spans as they shall be found; `where` of each, or NULL for none. */
+static inline void enter_spans(struct join_table *t, const struct join_span *spans, size_t n,
+                               uint64_t service_hash, const struct join_identity *where,
+                               uint64_t now, struct join_tally *tally)
+{
+    struct br_span found[ENTER_MAX];
+    struct join_origin origins[ENTER_MAX];
+    struct join_extra extras[ENTER_MAX];
+    struct join_entry entries[ENTER_MAX];
+    assert(n <= ENTER_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const struct join_span *s = &spans[i];
+        found[i] = (struct br_span){.trace_id = s->trace_id,
+                                    .span_id = s->span_id,
+                                    .parent_id = s->parent_id,
+                                    .name = s->name,
+                                    .name_len = (uint32_t)s->name_len,
+                                    .start_ns = s->start_ns,
+                                    .end_ns = s->end_ns,
+                                    .kind = s->kind,
+                                    .status = s->status};
+        origins[i] = (struct join_origin){.service = s->service,
+                                          .service_len = s->service_len,
+                                          .service_hash = service_hash,
+                                          .where = where ? &where[i] : NULL};
+        extras[i] = (struct join_extra){.attributes = s->attributes,
+                                        .attributes_len = s->attributes_len,
+                                        .thread = s->thread,
+                                        .thread_name = s->thread_name};
+        entries[i] = (struct join_entry){&found[i], &origins[i], &extras[i]};
+    }
+    join_table_enter(t, entries, n, now, tally);
+}
