@@ -22,7 +22,8 @@ static const struct br_option target_options[] = {
 /* A table for each kind, because defaults are the table's. */
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
-        BR_BOOL(struct pprof_profile_config, enabled, on, "scrape it"),                            \
+        BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
+                (on) ? "scrape it" : "scrape it; true where the kind is named"),                   \
         BR_STRING(struct pprof_profile_config, path, where, "where it is"),                        \
         BR_INT(struct pprof_profile_config, seconds, 0, 0, 3600, seconds_help),                    \
         BR_OPT_END,                                                                                \
@@ -82,7 +83,8 @@ static const struct br_option http_options[] = {
 const struct br_option pprof_options[] = {
     BR_LIST(struct pprof_config, targets, struct pprof_target_config, target_options,
             "programs to scrape"),
-    BR_STRUCT(struct pprof_config, profiles, profiles_options, "what to scrape from each of them"),
+    BR_STRUCT(struct pprof_config, profiles, profiles_options,
+              "what to scrape from each of them; a kind that is named is, unless enabled is false"),
     BR_DURATION(struct pprof_config, scrape_interval, "15s", "how often"),
     BR_DURATION(struct pprof_config, scrape_timeout, "10s",
                 "how long a scrape may take beyond the seconds it asks for"),
@@ -128,6 +130,17 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 }
 
 /* --- Checks ----------------------------------------------------------------------------------- */
+
+/* Who names a kind wants it: the tables' defaults are those of kinds that are not named. */
+static void enable_named(struct pprof_config *config, const struct br_yaml *profiles)
+{
+    for (int i = 0; i < PPROF_KINDS; i++) {
+        const struct br_yaml *named = br_yaml_get(profiles, profiles_options[i].name);
+        const struct br_yaml *enabled = br_yaml_get(named, "enabled");
+        if (named && (!enabled || enabled->type == BR_YAML_NULL))
+            (&config->profiles.cpu)[i].enabled = true;
+    }
+}
 
 struct checker {
     const struct br_yaml *node;
@@ -232,10 +245,11 @@ static void check_auth(const struct checker *c, const struct pprof_config *p)
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                 struct br_errs *errs)
 {
-    const struct pprof_config *p = config;
+    struct pprof_config *p = config;
     const struct checker c = {node, path, errs};
     size_t before = errs->n_errors;
     (void)arena;
+    enable_named(p, br_yaml_get(node, "profiles"));
     if (p->targets.n == 0 && !p->file && !p->http)
         br_errs_add(errs, node, path, "there is nothing to do: targets, file or http is required");
     check_targets(&c, p);
