@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every shipped config, with nothing changed but hosts and ports, delivers what the official SDKs send."""
+"""Every shipped config, with nothing changed but hosts, ports and folders, delivers what the official SDKs send."""
 
 import dataclasses
 import http.client
@@ -91,7 +91,7 @@ def certificate(tmp_path_factory):
 class Run:
     """One example, with sinks (or files) at its other end."""
 
-    def __init__(self, name, example, start, new_sink, certificate):
+    def __init__(self, name, example, start, new_sink, certificate, folder):
         self.example, self.sinks, self.start = example, {}, start
         env = {"TOKEN": "canary-7", "SSL_CERT_FILE": str(certificate)}
         text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
@@ -103,7 +103,7 @@ class Run:
         sets = [f"--set=service.telemetry.metrics.readers={READER}"]
         if example.health:
             sets.append("--set=extensions.health_check.endpoint=127.0.0.1:0")
-        self.braid = start(text, *sets, env=env)
+        self.braid = start(text.replace("/var/lib/braid", str(folder)), *sets, env=env)
 
     def _point(self, text, place, new_sink, certificate):
         """The config with a sink in the stead of a destination."""
@@ -140,9 +140,10 @@ class Run:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not EXAMPLES[name].pushed])
-def test_example(name, braid, new_sink, certificate):
+def test_example(name, braid, new_sink, certificate, tmp_path):
     example = EXAMPLES[name]
-    run = Run(name, example, braid, new_sink, certificate)
+    (tmp_path / "profiles").mkdir()
+    run = Run(name, example, braid, new_sink, certificate, tmp_path)
     health = run.braid.address("http", "extension/health_check") if example.health else None
     if health:
         assert clients.http(health, "/", None, None, method="GET").code == 200
