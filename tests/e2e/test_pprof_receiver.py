@@ -51,7 +51,7 @@ def scrapes(server, result):
 def test_every_profile_of_a_go_program(braid, sink, program):
     server = braid(config(sink, {
         "targets": target(program, env="prod"), "scrape_interval": "2s",
-        "profiles": {"heap": {"enabled": True}}}))
+        "profiles": {"heap": None}}))
     [cpu, *_] = wait_for(sink, ("process_cpu", "cpu"), "burnCPU")
     assert cpu["resource"] == {"instance": program, "env": "prod", "service.name": "shop"}
     assert cpu["type"] == ("cpu", "nanoseconds") and cpu["period"] == 10_000_000
