@@ -13,6 +13,7 @@
 #include "config/parts.h"
 
 #define NAMES_MAX 128 /* of one table, aliases included */
+#define CHOICES_SIZE 320
 
 struct reader {
     struct br_arena *arena;
@@ -185,6 +186,15 @@ static int choice_index(const struct br_option *o, const char *text)
     return -1;
 }
 
+/* "one of a, b"; as many of them as fit. */
+static void say_choices(const struct br_option *o, char out[CHOICES_SIZE])
+{
+    struct br_str s = {.data = out, .cap = CHOICES_SIZE, .max = CHOICES_SIZE - 1, .fixed = true};
+    br_str_puts(&s, o->choices[1] ? "one of " : "");
+    for (int i = 0; o->choices[i]; i++)
+        br_str_printf(&s, "%s%s", i ? ", " : "", o->choices[i]);
+}
+
 static int read_enum(struct reader *r, const struct br_option *o, const struct br_yaml *node,
                      const char *path, int *out)
 {
@@ -193,13 +203,9 @@ static int read_enum(struct reader *r, const struct br_option *o, const struct b
         *out = index;
         return 0;
     }
-    char buffer[320];
-    struct br_str wanted = {
-        .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
-    br_str_puts(&wanted, o->choices[1] ? "one of " : "");
-    for (int i = 0; o->choices[i]; i++)
-        br_str_printf(&wanted, "%s%s", i ? ", " : "", o->choices[i]);
-    return refuse(r, node, path, buffer);
+    char wanted[CHOICES_SIZE];
+    say_choices(o, wanted);
+    return refuse(r, node, path, wanted);
 }
 
 static int read_strings(struct reader *r, const struct br_yaml *node, const char *path,
@@ -451,7 +457,11 @@ static int check_required(struct reader *r, const struct br_option *o, const str
     if (empty)
         return br_errs_add(r->errs, value, br_path_join(joined, path, o->name),
                            "must not be empty");
-    return br_errs_add(r->errs, at, path, "\"%s\" is missing and has no default", o->name);
+    char choices[CHOICES_SIZE] = "";
+    if (o->kind == BR_OPT_ENUM)
+        say_choices(o, choices);
+    return br_errs_add(r->errs, at, path, "\"%s\" is missing and has no default%s%s", o->name,
+                       choices[0] ? ": " : "", choices);
 }
 
 static int read_row(struct reader *r, const struct br_option *o, const struct br_yaml *node,

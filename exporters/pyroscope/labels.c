@@ -64,7 +64,7 @@ const struct br_option pyroscope_label_options[] = {
      .kind = BR_OPT_HEADERS,
      .offset = offsetof(struct pyroscope_label_config, fixed),
      .help = "labels of every series"},
-    BR_INT(struct pyroscope_label_config, max, 30, 2, PYROSCOPE_LABELS_MAX,
+    BR_INT(struct pyroscope_label_config, max, PYROSCOPE_LABELS_DEFAULT, 2, PYROSCOPE_LABELS_MAX,
            "most labels of a series, with those of its samples; what is over is left out"),
     BR_BOOL(struct pyroscope_label_config, sanitize, false,
             "letters, digits and _ only in names; everything else becomes _"),

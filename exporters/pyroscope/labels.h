@@ -22,6 +22,7 @@ struct pyroscope_label_config {
 
 extern const struct br_option pyroscope_label_options[];
 
+#define PYROSCOPE_LABELS_DEFAULT 30 /* max_label_names_per_series of a Pyroscope as it comes */
 #define PYROSCOPE_LABELS_MAX 128
 #define PYROSCOPE_VALUE_MAX 2048
 #define PYROSCOPE_NAME_MAX 1024

@@ -100,15 +100,45 @@ static const struct br_option options[] = {
 /* --- Config ---------------------------------------------------------------------------------- */
 
 static void check_url(const char *url, const struct br_yaml *node, const char *path,
-                      const char *key, struct br_errs *errs)
+                      struct br_errs *errs)
 {
     struct br_endpoint endpoint;
     struct br_err err = {0};
+    if (br_endpoint_read(url, false, &endpoint, &err))
+        br_errs_add(errs, node, path, "%s", err.text);
+}
+
+static void check_endpoints(const struct config *c, const struct br_yaml *node, const char *path,
+                            struct br_errs *errs)
+{
+    const struct br_yaml *list = br_yaml_get(node, "endpoints");
     char at[256];
-    if (!br_endpoint_read(url, false, &endpoint, &err))
-        return;
-    (void)snprintf(at, sizeof at, "%s::%s", path, key);
-    br_errs_add(errs, br_yaml_get(node, key), at, "%s", err.text);
+    if (!c->endpoint && !c->endpoints.n)
+        br_errs_add(errs, node, path, "endpoint, or endpoints, is required");
+    if (c->endpoint && c->endpoints.n)
+        br_errs_add(errs, list, path, "endpoint and endpoints are both given; keep one");
+    if (c->endpoints.n > ENDPOINTS_MAX)
+        br_errs_add(errs, list, path, "endpoints are %d at the most", ENDPOINTS_MAX);
+    (void)snprintf(at, sizeof at, "%s::endpoint", path);
+    if (c->endpoint)
+        check_url(c->endpoint, br_yaml_get(node, "endpoint"), at, errs);
+    for (size_t i = 0; i < c->endpoints.n; i++) {
+        (void)snprintf(at, sizeof at, "%s::endpoints[%zu]", path, i);
+        /* A text counts as a list of one. */
+        check_url(c->endpoints.v[i], list->type == BR_YAML_SEQ ? list->items[i] : list, at, errs);
+    }
+}
+
+static void check_labels(const struct pyroscope_label_config *c, const struct br_yaml *node,
+                         const char *path, struct br_errs *errs)
+{
+    char at[256];
+    (void)snprintf(at, sizeof at, "%s::labels::max", path);
+    if (c->max > PYROSCOPE_LABELS_DEFAULT)
+        br_errs_warn(errs, br_yaml_get(br_yaml_get(node, "labels"), "max"), at,
+                     "Pyroscope refuses series of more than %d labels, unless its own limit "
+                     "(max_label_names_per_series) is raised",
+                     PYROSCOPE_LABELS_DEFAULT);
 }
 
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
@@ -116,14 +146,8 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 {
     struct config *c = config;
     size_t before = errs->n_errors;
-    if (!c->endpoint == !c->endpoints.n)
-        br_errs_add(errs, node, path, "either endpoint or endpoints is required");
-    if (c->endpoints.n > ENDPOINTS_MAX)
-        br_errs_add(errs, node, path, "endpoints are %d at the most", ENDPOINTS_MAX);
-    if (c->endpoint)
-        check_url(c->endpoint, node, path, "endpoint", errs);
-    for (size_t i = 0; i < c->endpoints.n; i++)
-        check_url(c->endpoints.v[i], node, path, "endpoints", errs);
+    check_endpoints(c, node, path, errs);
+    check_labels(&c->labels, node, path, errs);
     if (c->basic_auth && c->bearer_token.text)
         br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
     if (c->tenant_metadata && c->common.sending_queue.batch)

@@ -445,15 +445,13 @@ static void drain(struct br_node *node)
 static void destroy(struct br_node *node)
 {
     struct join *j = node->state;
-    struct br_log_limit limit = {0};
-    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     br_host_timer_stop(node->host, &j->release);
     br_host_timer_stop(node->host, &j->housekeeping);
     for (int s = 0; s < BR_SIGNALS; s++) {
         struct br_list *l;
         while (j->held[s].next && (l = br_list_shift(&j->held[s]))) {
             struct held *h = br_container_of(l, struct held, link);
-            br_keep_drop(node, h->item, "shutdown", &o, &limit);
+            br_keep_end(node, h->item);
             br_item_done(h->item);
             br_free(h->memo);
             br_free(h);

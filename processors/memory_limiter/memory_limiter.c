@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "pipeline/component.h"
+#include "pipeline/shared.h"
 #include "processors/memory_limiter/total.h"
 
 #define MIB 1048576u
@@ -20,8 +21,16 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
+/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one in each
+ * worker speaks. */
+struct voices {
+    size_t n; /* workers */
+    bool taken[];
+};
+
 struct state {
     struct br_node *node;
+    struct voices *voices; /* of all nodes of this name */
     size_t soft, hard; /* of this worker */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
     struct br_timer look;
@@ -91,6 +100,30 @@ static int create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
+static void *make_voices(const void *n_workers)
+{
+    const size_t n = *(const unsigned *)n_workers;
+    struct voices *v = br_calloc(1, sizeof *v + n * sizeof v->taken[0]);
+    if (v)
+        v->n = n;
+    return v;
+}
+
+/* True for the first node of this worker that asks; also when there is no memory to tell. */
+static bool speaks(struct br_node *node)
+{
+    struct state *s = node->state;
+    const unsigned worker = node->host->worker;
+    char name[600];
+    (void)snprintf(name, sizeof name, "voices of %s", node->id);
+    s->voices = br_shared_get(node->host, name, make_voices, &node->host->n_workers);
+    if (!s->voices || worker >= s->voices->n)
+        return true;
+    bool first = !s->voices->taken[worker];
+    s->voices->taken[worker] = true;
+    return first;
+}
+
 /* Refusing is the receivers' doing: only the change is logged here. */
 static void on_look(struct br_timer *t)
 {
@@ -137,6 +170,8 @@ static int start(struct br_node *node, struct br_err *err)
     s->soft = (limit - spike) / host->n_workers;
     if (!host->soft_limit || s->soft < host->soft_limit)
         host->soft_limit = s->soft;
+    if (!speaks(node))
+        return 0;
     if (host->worker == 0)
         br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
                 (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
@@ -160,6 +195,7 @@ static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
     br_host_timer_stop(node->host, &s->look);
+    br_shared_put(node->host, s->voices, br_free);
 }
 
 extern const struct br_component br_memory_limiter_processor;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +23,8 @@ static const struct br_option target_options[] = {
 /* A table for each kind, because defaults are the table's. */
 #define PROFILE_TABLE(name, on, where, seconds_help)                                               \
     static const struct br_option name[] = {                                                       \
-        BR_BOOL(struct pprof_profile_config, enabled, on, "scrape it"),                            \
+        BR_BOOL(struct pprof_profile_config, enabled, on,                                          \
+                (on) ? "scrape it" : "scrape it; true where the kind is named"),                   \
         BR_STRING(struct pprof_profile_config, path, where, "where it is"),                        \
         BR_INT(struct pprof_profile_config, seconds, 0, 0, 3600, seconds_help),                    \
         BR_OPT_END,                                                                                \
@@ -39,6 +41,11 @@ PROFILE_TABLE(godeltaprof_memory_options, false, "/debug/pprof/delta_heap", DIFF
 PROFILE_TABLE(godeltaprof_block_options, false, "/debug/pprof/delta_block", DIFFERENCE);
 PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFFERENCE);
 
+static const struct br_option godeltaprof_options[] = {
+    BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape them"),
+    BR_OPT_END,
+};
+
 #define PROFILE(name, text) BR_STRUCT(struct pprof_profiles_config, name, name##_options, text)
 static const struct br_option profiles_options[] = {
     PROFILE(cpu, "process_cpu"),
@@ -50,6 +57,7 @@ static const struct br_option profiles_options[] = {
     PROFILE(godeltaprof_memory, "memory, from a program with godeltaprof, instead of allocs"),
     PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
     PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
+    PROFILE(godeltaprof, "the three godeltaprof_*, and not heap, allocs, block and mutex"),
     BR_OPT_END,
 };
 
@@ -82,7 +90,8 @@ static const struct br_option http_options[] = {
 const struct br_option pprof_options[] = {
     BR_LIST(struct pprof_config, targets, struct pprof_target_config, target_options,
             "programs to scrape"),
-    BR_STRUCT(struct pprof_config, profiles, profiles_options, "what to scrape from each of them"),
+    BR_STRUCT(struct pprof_config, profiles, profiles_options,
+              "what to scrape from each of them; a kind that is named is, unless enabled is false"),
     BR_DURATION(struct pprof_config, scrape_interval, "15s", "how often"),
     BR_DURATION(struct pprof_config, scrape_timeout, "10s",
                 "how long a scrape may take beyond the seconds it asks for"),
@@ -105,7 +114,9 @@ const struct br_option pprof_options[] = {
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
                                                         enum pprof_kind kind)
 {
-    _Static_assert(sizeof c->profiles == PPROF_KINDS * sizeof c->profiles.cpu, "one of each kind");
+    _Static_assert(offsetof(struct pprof_profiles_config, godeltaprof) ==
+                       PPROF_KINDS * sizeof c->profiles.cpu,
+                   "one of each kind");
     return &(&c->profiles.cpu)[kind];
 }
 
@@ -129,21 +140,32 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
+/* Who names a kind wants it: the tables' defaults are those of kinds that are not named. */
+static void enable_named(struct pprof_config *config, const struct br_yaml *profiles)
+{
+    for (int i = 0; i < PPROF_KINDS; i++) {
+        const struct br_yaml *named = br_yaml_get(profiles, profiles_options[i].name);
+        const struct br_yaml *enabled = br_yaml_get(named, "enabled");
+        if (named && (!enabled || enabled->type == BR_YAML_NULL))
+            (&config->profiles.cpu)[i].enabled = true;
+    }
+}
+
 struct checker {
-    const struct br_yaml *node;
-    const char *path;
+    const struct br_yaml *node; /* of what is checked */
+    const char *path;           /* to it */
     struct br_errs *errs;
 };
 
 static void complain(const struct checker *c, const struct br_yaml *at, const char *key,
                      const char *what)
 {
-    char path[256];
+    char path[320];
     (void)snprintf(path, sizeof path, "%s::%s", c->path, key);
     br_errs_add(c->errs, at ? at : c->node, path, "%s", what);
 }
 
-static void check_labels(const struct checker *c, const struct br_yaml *labels, const char *key)
+static void check_labels(const struct checker *c, const struct br_yaml *labels)
 {
     struct br_arena arena = {0};
     struct br_addition a;
@@ -152,27 +174,35 @@ static void check_labels(const struct checker *c, const struct br_yaml *labels, 
     for (size_t i = 0; ok && labels && i < labels->n; i++)
         ok = labels->items[i]->type == BR_YAML_SCALAR;
     if (!ok)
-        complain(c, labels, key, "labels are a map of texts");
+        complain(c, labels, "labels", "must be a map of texts");
     else if (pprof_resource(labels, NULL, 0, &arena, &a, &err) != 0)
-        complain(c, labels, key, err.text);
+        complain(c, labels, "labels", err.text);
     br_arena_release(&arena);
+}
+
+static void check_target(const struct checker *c, const struct pprof_target_config *target)
+{
+    struct br_endpoint endpoint;
+    struct br_err err = {0};
+    const struct br_yaml *at = br_yaml_get(c->node, "endpoint");
+    if (!target->endpoint || !target->endpoint[0])
+        complain(c, at, "endpoint", "is required");
+    else if (br_endpoint_read(target->endpoint, false, &endpoint, &err) != 0)
+        complain(c, at, "endpoint", err.text);
+    check_labels(c, target->labels);
 }
 
 static void check_targets(const struct checker *c, const struct pprof_config *config)
 {
     const struct pprof_target_config *targets = config->targets.v;
     const struct br_yaml *list = br_yaml_get(c->node, "targets");
-    struct br_endpoint endpoint;
-    struct br_err err = {0};
     if (config->targets.n > TARGETS_MAX)
-        complain(c, list, "targets", "more than 1000 targets");
+        complain(c, list, "targets", "has more than 1000");
     for (size_t i = 0; i < config->targets.n; i++) {
-        const struct br_yaml *at = list && i < list->n ? list->items[i] : list;
-        if (!targets[i].endpoint)
-            complain(c, at, "targets::endpoint", "endpoint is required");
-        else if (br_endpoint_read(targets[i].endpoint, false, &endpoint, &err) != 0)
-            complain(c, br_yaml_get(at, "endpoint"), "targets::endpoint", err.text);
-        check_labels(c, targets[i].labels, "targets::labels");
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s::targets[%zu]", c->path, i);
+        const struct checker target = {list->items[i], path, c->errs};
+        check_target(&target, &targets[i]);
     }
 }
 
@@ -182,31 +212,67 @@ static void check_profiles(const struct checker *c, const struct pprof_config *c
     uint64_t interval_s = config->scrape_interval / NS_PER_S;
     for (int i = 0; i < PPROF_KINDS; i++) {
         const struct pprof_profile_config *p = pprof_profile_config(config, (enum pprof_kind)i);
-        char key[96];
-        (void)snprintf(key, sizeof key, "profiles::%s", profiles_options[i].name);
         const struct br_yaml *at = br_yaml_get(profiles, profiles_options[i].name);
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s::profiles::%s", c->path, profiles_options[i].name);
+        const struct checker kind = {at ? at : c->node, path, c->errs};
         if (p->enabled && p->path[0] != '/')
-            complain(c, at, key, "path must begin with a slash");
+            complain(&kind, br_yaml_get(at, "path"), "path", "must begin with a slash");
         if (p->enabled && p->seconds > 0 && (uint64_t)p->seconds >= interval_s)
-            complain(c, at, key, "seconds must be less than scrape_interval");
+            complain(&kind, br_yaml_get(at, "seconds"), "seconds",
+                     "must be less than scrape_interval");
     }
     if (config->targets.n > 0 && config->profiles.cpu.enabled && interval_s < 2)
         complain(c, br_yaml_get(c->node, "scrape_interval"), "scrape_interval",
                  "must be 2s at least where CPU profiles are scraped");
 }
 
+/* Those that say the same under the same name: a store adds them up. */
+static void warn_of_doubles(const struct checker *c, const struct pprof_config *config)
+{
+    static const enum pprof_kind doubles[][2] = {
+        {PPROF_HEAP, PPROF_ALLOCS},
+        {PPROF_HEAP, PPROF_GODELTAPROF_MEMORY},
+        {PPROF_ALLOCS, PPROF_GODELTAPROF_MEMORY},
+        {PPROF_BLOCK, PPROF_GODELTAPROF_BLOCK},
+        {PPROF_MUTEX, PPROF_GODELTAPROF_MUTEX},
+    };
+    for (size_t i = 0; config->targets.n > 0 && i < BR_COUNT(doubles); i++) {
+        const enum pprof_kind *two = doubles[i];
+        if (!pprof_profile_config(config, two[0])->enabled ||
+            !pprof_profile_config(config, two[1])->enabled)
+            continue;
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s::profiles::%s", c->path,
+                       profiles_options[two[1]].name);
+        br_errs_warn(c->errs, br_yaml_get(c->node, "profiles"), path,
+                     "has the same numbers as %s, which is enabled too: they are sent twice",
+                     profiles_options[two[0]].name);
+    }
+}
+
+static void choose_godeltaprof(struct pprof_profiles_config *p)
+{
+    if (!p->godeltaprof.enabled)
+        return;
+    p->heap.enabled = p->allocs.enabled = p->block.enabled = p->mutex.enabled = false;
+    p->godeltaprof_memory.enabled = p->godeltaprof_block.enabled = true;
+    p->godeltaprof_mutex.enabled = true;
+}
+
 static void check_folder(const struct checker *c, const struct pprof_folder_config *f)
 {
-    const struct br_yaml *at = br_yaml_get(c->node, "file");
     if (!f->path || !f->path[0])
-        complain(c, at, "file::path", "is required");
+        complain(c, br_yaml_get(c->node, "path"), "path", "is required");
     if (f->poll_interval < NS_PER_S / 100)
-        complain(c, at, "file::poll_interval", "must be 10ms at least");
+        complain(c, br_yaml_get(c->node, "poll_interval"), "poll_interval",
+                 "must be 10ms at least");
     if (f->after == PPROF_MOVE && (!f->move_to || !f->move_to[0]))
-        complain(c, at, "file::move_to", "is required where files are moved");
+        complain(c, br_yaml_get(c->node, "move_to"), "move_to",
+                 "is required where files are moved");
     else if (f->after == PPROF_MOVE && f->path && strcmp(f->move_to, f->path) == 0)
-        complain(c, at, "file::move_to", "must be another folder than path");
-    check_labels(c, f->labels, "file::labels");
+        complain(c, br_yaml_get(c->node, "move_to"), "move_to", "must be another folder than path");
+    check_labels(c, f->labels);
 }
 
 static bool is_header_text(const char *text)
@@ -221,9 +287,12 @@ static void check_auth(const struct checker *c, const struct pprof_config *p)
 {
     const struct br_yaml *basic = br_yaml_get(c->node, "basic_auth");
     if (p->basic_auth && p->bearer_token.text)
-        complain(c, basic, "basic_auth", "there is a bearer_token too");
-    if (p->basic_auth && (!p->basic_auth->username || strchr(p->basic_auth->username, ':')))
-        complain(c, basic, "basic_auth::username", "is required, and has no colon");
+        complain(c, basic, "basic_auth", "excludes bearer_token, which is there too");
+    if (p->basic_auth && !p->basic_auth->username)
+        complain(c, basic, "basic_auth::username", "is required");
+    else if (p->basic_auth && strchr(p->basic_auth->username, ':'))
+        complain(c, br_yaml_get(basic, "username"), "basic_auth::username",
+                 "must not have a colon");
     if (!is_header_text(p->bearer_token.text))
         complain(c, br_yaml_get(c->node, "bearer_token"), "bearer_token",
                  "has a character that a header cannot have");
@@ -232,24 +301,30 @@ static void check_auth(const struct checker *c, const struct pprof_config *p)
 int pprof_check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                 struct br_errs *errs)
 {
-    const struct pprof_config *p = config;
+    struct pprof_config *p = config;
     const struct checker c = {node, path, errs};
     size_t before = errs->n_errors;
     (void)arena;
+    enable_named(p, br_yaml_get(node, "profiles"));
     if (p->targets.n == 0 && !p->file && !p->http)
-        br_errs_add(errs, node, path, "there is nothing to do: targets, file or http is required");
+        br_errs_add(errs, node, path, "has nothing to do: targets, file or http is required");
     check_targets(&c, p);
     if (p->scrape_interval < NS_PER_S / 10)
         complain(&c, br_yaml_get(node, "scrape_interval"), "scrape_interval",
                  "must be 100ms at least");
     if (p->scrape_timeout == 0)
         complain(&c, br_yaml_get(node, "scrape_timeout"), "scrape_timeout", "must be more than 0");
+    choose_godeltaprof(&p->profiles);
     check_profiles(&c, p);
+    warn_of_doubles(&c, p);
     check_auth(&c, p);
-    if (p->file)
-        check_folder(&c, p->file);
+    char at[256];
+    if (p->file) {
+        (void)snprintf(at, sizeof at, "%s::file", path);
+        const struct checker folder = {br_yaml_get(node, "file"), at, errs};
+        check_folder(&folder, p->file);
+    }
     if (p->http) {
-        char at[256];
         (void)snprintf(at, sizeof at, "%s::http", path);
         br_endpoint_check(p->http->endpoint, p->http->transport, br_yaml_get(node, "http"), at,
                           errs);

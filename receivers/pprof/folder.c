@@ -193,7 +193,8 @@ static int read_item(struct file *x, struct br_item **ret, struct br_err *err)
     struct pprof_folder *f = x->folder;
     struct br_buf *buf = NULL, *plain = NULL;
     enum br_profile_format format = BR_FORMAT_PPROF;
-    struct br_profile_source s = {.resource = &f->resource, .sample_rate = f->config->sample_rate};
+    struct br_profile_source s = {
+        .resource = &f->resource, .sample_rate = f->config->sample_rate, .from_file = true};
     int rc = open_file(x, &buf, err);
     s.start_ns = s.end_ns = x->is.changed_ns;
     if (rc == 0)
@@ -351,8 +352,33 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     return rc;
 }
 
+static int check_folder(const char *key, const char *path, int mode, struct br_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return br_err_set(err, BR_EIO, "file::%s: %s: %s", key, path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return br_err_set(err, BR_EINVAL, "file::%s: %s is no folder", key, path);
+    if (access(path, mode) != 0)
+        return br_err_set(err, BR_EIO, "file::%s: %s may not be %s: %s", key, path,
+                          mode & W_OK ? "changed" : "read", strerror(errno));
+    return 0;
+}
+
+/* A misspelt path would look like a folder to which nothing comes. */
+static int check_folders(const struct pprof_folder_config *c, struct br_err *err)
+{
+    int mode = R_OK | X_OK | (c->after == PPROF_REMEMBER ? 0 : W_OK);
+    int rc = check_folder("path", c->path, mode, err);
+    return rc == 0 && c->after == PPROF_MOVE ? check_folder("move_to", c->move_to, W_OK | X_OK, err)
+                                             : rc;
+}
+
 int pprof_folder_start(struct pprof_folder *f, struct br_err *err)
 {
+    int rc = check_folders(f->config, err);
+    if (rc)
+        return rc;
     if (!br_host_timer_park(f->node->host, &f->timer, look))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     (void)br_host_timer(f->node->host, &f->timer, 0, look);

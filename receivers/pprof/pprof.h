@@ -40,10 +40,13 @@ enum pprof_kind {
     PPROF_KINDS,
 };
 
-/* In the order of enum pprof_kind. */
+/* In the order of enum pprof_kind. `godeltaprof`: the three of it, instead of what they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
         godeltaprof_block, godeltaprof_mutex;
+    struct pprof_godeltaprof {
+        bool enabled;
+    } godeltaprof;
 };
 
 struct pprof_basic_auth {
@@ -129,7 +132,8 @@ int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err);
 void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), void *arg);
 void pprof_scraper_free(struct pprof_scraper *s); /* accepts NULL */
 
-/* The folder, on the first worker. */
+/* The folder, on the first worker. It has to be there at the start, and so has the one that files
+ * are moved to: else start returns BR_EIO or BR_EINVAL with a sentence. */
 struct pprof_folder;
 int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct pprof_folder **ret,
                      struct br_err *err);

@@ -162,7 +162,8 @@ static int make_source(struct reading *r, const struct ask *ask, struct br_profi
     *s = (struct br_profile_source){.resource = resource,
                                     .start_ns = ask->start_ns,
                                     .end_ns = ask->end_ns,
-                                    .sample_rate = ask->sample_rate};
+                                    .sample_rate = ask->sample_rate,
+                                    .from_file = true};
     read_suffix(ask, &name, s, &app_len);
     if (app_len > 0) {
         rc = br_app_labels(&name, app_len, true, &r->arena, &labels, &n);

@@ -44,7 +44,6 @@ struct br_batcher {
     bool overdue;             /* what is gathered leaves as soon as it may */
     void (*on_end)(void *arg);
     void *on_end_arg;
-    struct br_log_limit log_limit;
     double *by_size, *by_timeout, *size_sum, *size_count;
 };
 
@@ -389,7 +388,7 @@ void br_batcher_free(struct br_batcher *b)
     if (b->config.late)
         br_item_settle(b->gathered, BR_FATE_REJECTED, NULL, b->gathered->n_held);
     else
-        br_keep_drop(b->node, b->gathered, "shutdown", &o, &b->log_limit);
+        br_keep_end(b->node, b->gathered);
     br_item_free(b->gathered);
     br_merge_free(b->merge);
     br_free(b->metadata);

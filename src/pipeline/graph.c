@@ -432,12 +432,21 @@ void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg)
     br_host_defer(g->host, &g->step, step);
 }
 
+static void say_unsent(const struct br_node *node)
+{
+    for (int s = 0; s < BR_SIGNALS; s++)
+        if (node->n_unsent[s])
+            br_error(&node->log, "dropped %llu %s (shutdown): they could not be sent in time",
+                     (unsigned long long)node->n_unsent[s], br_signal_items((enum br_signal)s));
+}
+
 /* Ends a node: what it has under way is finished, and so, by the host's turns, are those who wait
  * for it upstream. What still comes to it afterwards is refused. */
 static void destroy(struct place *p)
 {
     struct br_node *node = &p->node;
     void *state = node->state;
+    node->ending = true;
     if (p->queue)
         br_queue_close(p->queue);
     if (state && node->component->destroy)
@@ -449,6 +458,7 @@ static void destroy(struct place *p)
     if (p->queue)
         br_queue_drop(p->queue);
     (void)br_host_turn(node->host);
+    say_unsent(node);
     br_free(state);
 }
 

@@ -85,7 +85,9 @@ struct br_item {
     uint32_t n_held;  /* of these, still owed to the ledger by this item */
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
-    size_t size; /* bytes that the parts take on the wire */
+    size_t size; /* bytes of the parts, as on the wire; but extensions count with their own tags and
+                    lengths, which the wire has not: a few bytes more than br_item_write writes,
+                    never less */
     struct br_span *spans; /* n_items of them in order, or NULL; in the arena */
     struct br_arena arena;
     uint32_t received_items;   /* n_items when it was received */

@@ -47,15 +47,21 @@ void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason
              br_status_name(why->status), why->text, more);
 }
 
+void br_keep_end(struct br_node *node, struct br_item *item)
+{
+    node->n_unsent[item->signal] += item->n_held;
+    br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
+}
+
 static void end(struct kept *p, const struct br_outcome *o)
 {
     struct br_keeper *k = p->keeper;
-    if (o->verdict != BR_DONE)
-        br_keep_drop(k->node, p->item,
-                     k->freeing                ? "shutdown"
-                     : o->verdict == BR_REJECT ? "rejected"
-                                               : "retries_exhausted",
-                     o, &k->log_limit);
+    if (o->verdict == BR_REJECT)
+        br_keep_drop(k->node, p->item, "rejected", o, &k->log_limit);
+    else if (o->verdict == BR_RETRY && (k->freeing || k->node->ending))
+        br_keep_end(k->node, p->item);
+    else if (o->verdict == BR_RETRY)
+        br_keep_drop(k->node, p->item, "retries_exhausted", o, &k->log_limit);
     br_host_timer_stop(k->node->host, &p->timer);
     k->bytes -= p->bytes;
     br_item_done(p->item);

@@ -30,6 +30,10 @@ bool br_keeper_idle(const struct br_keeper *k);
 /* Drops what is left, for "shutdown". Accepts NULL. */
 void br_keeper_free(struct br_keeper *k);
 
+/* Counts what `item` owes as dropped for "shutdown". Whoever destroys the node logs the sum, so
+ * that nothing is held back. */
+void br_keep_end(struct br_node *node, struct br_item *item);
+
 /* Counts what `item` owes as dropped for `reason`, and logs it within `limit`. */
 void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
                   const struct br_outcome *why, struct br_log_limit *limit);

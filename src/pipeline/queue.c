@@ -80,10 +80,12 @@ static void check_empty(struct br_queue *q)
 /* The exporter gave up on what nobody waits for any more. */
 static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
 {
-    const char *reason = o->verdict == BR_REJECT ? "rejected"
-                         : q->closing            ? "shutdown"
-                                                 : "retries_exhausted";
-    br_keep_drop(q->node, item, reason, o, &q->log_limit);
+    if (o->verdict == BR_REJECT)
+        br_keep_drop(q->node, item, "rejected", o, &q->log_limit);
+    else if (q->closing)
+        br_keep_end(q->node, item);
+    else
+        br_keep_drop(q->node, item, "retries_exhausted", o, &q->log_limit);
 }
 
 static void dispatch(struct br_queue *q);
@@ -330,13 +332,13 @@ void br_queue_close(struct br_queue *q)
     q->closing = true;
 }
 
-static void drop_all(struct br_list *list)
+static void drop_all(struct br_queue *q, struct br_list *list)
 {
     struct br_list *l;
     while ((l = br_list_shift(list))) {
         struct br_item *item = br_container_of(l, struct br_item, link);
         if (!item->done && !item->parent)
-            br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
+            br_keep_end(q->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }
@@ -344,9 +346,9 @@ static void drop_all(struct br_list *list)
 void br_queue_drop(struct br_queue *q)
 {
     q->closing = true;
-    drop_all(&q->overflow);
-    drop_all(&q->waiting);
-    drop_all(&q->flying);
+    drop_all(q, &q->overflow);
+    drop_all(q, &q->waiting);
+    drop_all(q, &q->flying);
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_batcher_free(q->batchers[s]);
         q->batchers[s] = NULL;

@@ -195,14 +195,18 @@ static void on_signal(int number, void *arg)
         command(app->workers[i].loop, &app->workers[i].drain, on_drain_message);
 }
 
-/* The last line: what became of everything that came in. */
-static void last_words(struct br_metrics *sum)
+/* The last lines: what became of everything that came in. */
+static void last_words(const struct app *app)
 {
-    struct br_ledger l;
-    br_ledger_init(&l, sum);
     for (int s = 0; s < BR_SIGNALS; s++) {
-        double received = *l.received[s], sent = *l.sent[s], rejected = *l.rejected[s];
-        double left = *l.held[s];
+        double received = 0, sent = 0, rejected = 0, left = 0;
+        for (unsigned i = 0; i < app->n_workers; i++) {
+            const struct br_ledger *l = &br_loop_host(app->workers[i].loop)->ledger;
+            received += *l->received[s];
+            sent += *l->sent[s];
+            rejected += *l->rejected[s];
+            left += *l->held[s];
+        }
         br_info(&log_service, "%s: %.0f %s received, %.0f sent, %.0f rejected, %.0f dropped, %.0f left",
                 br_signal_name((enum br_signal)s), received, br_signal_items((enum br_signal)s), sent,
                 rejected, received - sent - rejected - left, left);
@@ -283,20 +287,16 @@ static void hold_signals(void)
 
 static void free_all(struct app *app, bool ran)
 {
-    struct br_metrics *sum = ran ? br_metrics_new() : NULL;
-    for (unsigned i = 0; i < app->n_workers && sum; i++)
-        (void)br_metrics_add(sum, br_loop_host(app->workers[i].loop)->metrics);
     br_telemetry_free(app->telemetry);
     for (unsigned i = 0; i < app->n_workers; i++)
         br_graph_free(app->workers[i].graph);
+    if (ran) /* what the graphs still held has been settled now, too */
+        last_words(app);
     for (unsigned i = 0; i < app->n_workers; i++)
         br_loop_free(app->workers[i].loop);
     br_free(app->workers);
     br_shared_free(app->shared);
     br_net_free(app->net);
-    if (sum)
-        last_words(sum);
-    br_metrics_free(sum);
 }
 
 static unsigned count_workers(const struct br_config *config)

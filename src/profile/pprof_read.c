@@ -256,10 +256,22 @@ static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
     return 0;
 }
 
+/* What Go's runtime writes has a duration only where it is a difference (?seconds=). */
+static bool goes_on(const struct br_pprof *p, const char *type)
+{
+    static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
+    size_t i = 0;
+    while (i < BR_COUNT(counted) && strcmp(counted[i], type) != 0)
+        i++;
+    return i < BR_COUNT(counted) && p->scalars[BR_PPROF_DURATION] == 0;
+}
+
 /* Only what is counted; what is in use is so at one time. */
 static bool is_cumulative(const struct br_pprof *p, const char *type)
 {
     const struct br_profile_source *s = p->source;
+    if (s->from_file && goes_on(p, type))
+        return true;
     for (size_t i = 0; i < s->n_types; i++)
         if (s->types[i].type && !strcmp(s->types[i].type, type) && s->types[i].cumulative)
             return true;

@@ -74,6 +74,8 @@ struct br_profile_source {
     const struct br_sample_type *types; /* pprof */
     size_t n_types;
     bool cumulative; /* pprof: values are since the process began, but for inuse_* */
+    bool from_file;  /* pprof: nobody said more than the bytes do, so that what Go's runtime counts
+                        (alloc_*, contentions, delay), over no duration, is since the process began */
 };
 
 /* Adds what `s` holds to the request under construction as ResourceProfiles of its own. `scratch` is

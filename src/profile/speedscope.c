@@ -322,7 +322,7 @@ static void choose_type(struct reader *r, enum unit unit, bool several)
     struct br_profile_source by_unit = *s;
     br_text_type_init(t, s);
     bool time = t->period_ns > 0;
-    if (several && (s->from_pyroscope || !s->type) && units[unit].ns > 0) {
+    if (several && s->from_pyroscope && units[unit].ns > 0) {
         by_unit.type = "wall";
         by_unit.units = by_unit.pyroscope_name = NULL;
     } else if (unit == BYTES && (time || (several && s->from_pyroscope))) {

@@ -71,11 +71,12 @@ const char *br_http_reason(unsigned status)
         unsigned status;
         const char *reason;
     } known[] = {
-        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"},
+        {200, "OK"}, {201, "Created"}, {204, "No Content"}, {400, "Bad Request"},
+        {401, "Unauthorized"},
         {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"},
         {408, "Request Timeout"}, {409, "Conflict"}, {413, "Content Too Large"},
         {415, "Unsupported Media Type"}, {417, "Expectation Failed"},
-        {421, "Misdirected Request"}, {429, "Too Many Requests"},
+        {421, "Misdirected Request"}, {422, "Unprocessable Content"}, {429, "Too Many Requests"},
         {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"},
         {500, "Internal Server Error"}, {501, "Not Implemented"}, {502, "Bad Gateway"},
         {503, "Service Unavailable"}, {504, "Gateway Timeout"},

@@ -33,6 +33,8 @@ def call(server, method="GET", path="", body=None, token=TOKEN):
                            else json.dumps(body), headers)
         answer = connection.getresponse()
         assert answer.headers["Content-Type"] == "application/json"
+        expected = {413: "Content Too Large", 422: "Unprocessable Content"}  # whose names changed with RFC 9110
+        assert answer.reason == expected.get(answer.status, http.client.responses[answer.status])
         return answer.status, answer.headers, json.loads(answer.read())
     finally:
         connection.close()

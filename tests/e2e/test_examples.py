@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every shipped config, with nothing changed but hosts and ports, delivers what the official SDKs send."""
+"""Every shipped config, with nothing changed but hosts, ports and folders, delivers what the official SDKs send."""
 
 import dataclasses
 import http.client
@@ -24,6 +24,7 @@ SERVICE = "shop-python"
 N_SPANS, N_SAMPLES, N_LINKED = 102, 23, 20  # of the scene, of a profiles request, and of these with links
 STATUSES = ("unset", "ok", "error")
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+CONTROL_TOKEN = "sixteen-or-longer"
 READER = "[{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]"
 
 
@@ -41,6 +42,7 @@ class Example:
     authorization: str | None = None  # at the destination of spans, which is https
     health: bool = False
     pushed: bool = False        # profiles come and go by Pyroscope's protocols
+    selective: bool = False     # it keeps a part of what comes: test_production_example
     zstd: bool = False          # over gRPC, which the sink's library does not know: another Braid does
     gauges: dict = dataclasses.field(default_factory=dict)  # bounds of the file that metrics show
 
@@ -54,6 +56,7 @@ EXAMPLES = {
         traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp", "json"), ("otlp", "grpc")),
         copied=("http.route", "span.kind", "span.status"), marks=True, figures=True, health=True),
+    "production.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", selective=True),
     "pyroscope.yaml": Example(traces="http://tempo:4317", profiles="http://pyroscope:4040", pushed=True, marks=True),
     "quickstart.yaml": Example(
         spans_by=("grpc", "http"), samples_by=(("otlp", "grpc"), ("otlp", "proto")), figures=True),
@@ -91,7 +94,7 @@ def certificate(tmp_path_factory):
 class Run:
     """One example, with sinks (or files) at its other end."""
 
-    def __init__(self, name, example, start, new_sink, certificate):
+    def __init__(self, name, example, start, new_sink, certificate, folder):
         self.example, self.sinks, self.start = example, {}, start
         env = {"TOKEN": "canary-7", "SSL_CERT_FILE": str(certificate)}
         text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / name).read_text(), flags=re.M)
@@ -103,7 +106,7 @@ class Run:
         sets = [f"--set=service.telemetry.metrics.readers={READER}"]
         if example.health:
             sets.append("--set=extensions.health_check.endpoint=127.0.0.1:0")
-        self.braid = start(text, *sets, env=env)
+        self.braid = start(text.replace("/var/lib/braid", str(folder)), *sets, env=env)
 
     def _point(self, text, place, new_sink, certificate):
         """The config with a sink in the stead of a destination."""
@@ -139,10 +142,11 @@ class Run:
         return scene.send_profiles(transport, address, service=SERVICE, spans=spans)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not EXAMPLES[name].pushed])
-def test_example(name, braid, new_sink, certificate):
+@pytest.mark.parametrize("name", [name for name in FILES if not EXAMPLES[name].pushed and not EXAMPLES[name].selective])
+def test_example(name, braid, new_sink, certificate, tmp_path):
     example = EXAMPLES[name]
-    run = Run(name, example, braid, new_sink, certificate)
+    (tmp_path / "profiles").mkdir()
+    run = Run(name, example, braid, new_sink, certificate, tmp_path)
     health = run.braid.address("http", "extension/health_check") if example.health else None
     if health:
         assert clients.http(health, "/", None, None, method="GET").code == 200
@@ -190,6 +194,87 @@ def test_pushed_example(name, braid, new_sink, pyroscope):
         assert labels == [{"trace_id": trace, "span_id": root, "span.name": "POST /checkout"}] * 2
     spans.wait(otlp.TRACES, N_SPANS)
     process.stop()
+
+
+def mixed(signal):
+    """Spans 1 to 3 of 5 ms, and a sample of n times 10 ms for each. The first's trace is one of those four that are
+    sampled, by its last 56 bits; the third failed."""
+    request, now = otlp.request_of(signal, 3), time.time_ns()
+
+    def trace_of(n):
+        return bytes([n] * 9) + (b"\xff" if n == 1 else b"\0") * 7
+    if signal is otlp.TRACES:
+        for n, (_, _, span) in enumerate(otlp.spans_of(request), start=1):
+            span.ClearField("trace_state")
+            span.trace_id, span.status.code = trace_of(n), 2 if n == 3 else 1
+            span.start_time_unix_nano, span.end_time_unix_nano = now, now + 5_000_000
+            span.attributes.append(otlp.attribute("user.password", "hunter2"))
+            span.attributes.append(otlp.attribute("note", "for ann@example.com, soon"))
+    else:
+        for n, link in enumerate(request.dictionary.link_table):
+            link.trace_id = trace_of(n) if n else b""
+        [at] = [i for i, each in enumerate(request.dictionary.string_table) if each == "cart.go"]
+        request.dictionary.string_table[at] = "/home/ann/cart.go"
+        request.resource_profiles[0].scope_profiles[0].profiles[0].time_unix_nano = now
+    return request
+
+
+def ask_control(process, method, rule=None):
+    connection = http.client.HTTPConnection(process.address("http", "extension/control"), timeout=DEADLINE_S)
+    connection.request(method, "/v1/profiling", rule and json.dumps(rule),
+                       {"Authorization": f"Bearer {CONTROL_TOKEN}", "Content-Type": "application/json"})
+    return json.loads(connection.getresponse().read())
+
+
+def by_span(push):
+    """{span id: (CPU time, span name)} of a pushed profile; "" for what has none."""
+    found = {}
+    for sample in push.profile.sample:
+        labels = dict(pprof.labels_of(push.profile, sample))
+        span = labels.get("span_id", "")
+        assert span not in found
+        found[span] = (sample.value[0], labels.get("span.name"))
+    return found
+
+
+def test_production_example(braid, sink, pyroscope):
+    """One trace of four and what is unusual is kept, totals are exact, nothing leaves that must not, and control
+    brings back what is asked for."""
+    example = EXAMPLES["production.yaml"]
+    text = re.sub(r"\b(localhost|0\.0\.0\.0):\d+$", "127.0.0.1:0", (FOLDER / "production.yaml").read_text(), flags=re.M)
+    text = text.replace(example.traces, "http://" + sink.grpc).replace(example.profiles, pyroscope.url)
+    process = braid(text, f"--set=service.telemetry.metrics.readers={READER}", "--set=processors.join.hold=1s",
+                    env={"BRAID_CONTROL_TOKEN": CONTROL_TOKEN})
+
+    def send(signal):
+        clients.grpc(process.grpc, signal, mixed(signal).SerializeToString()).expect_ok()
+    send(otlp.TRACES)
+    send(otlp.PROFILES)
+    [push] = pyroscope.wait(1)
+    ids = [n.to_bytes(8, "big").hex() for n in range(4)]
+    assert by_span(push) == {ids[1]: (10_000_000, "span 1"), ids[3]: (30_000_000, "span 3"), "": (20_000_000, "span 2")}
+    assert {each for each in push.profile.string_table if each.endswith("cart.go")} == {"[REDACTED]/cart.go"}
+    sink.wait(otlp.TRACES, 1)
+    send(otlp.TRACES)  # of a service that is known as a profiled one: they wait for their figures
+    rule = {"service": "shop", "duration": "1m", "sampling_percentage": 100}
+    assert ask_control(process, "POST", rule)["service"] == "shop"
+    assert {(each["component"], each.get("service"), each["state"]) for each in ask_control(process, "GET")["collected"]
+            } == {("otlp", None, "ok"), ("join", None, "some"), ("join", "shop", "all")}
+    send(otlp.PROFILES)
+    assert by_span(pyroscope.wait(2)[1]) == {ids[n]: (n * 10_000_000, f"span {n}") for n in (1, 2, 3)}
+    sink.wait(otlp.TRACES, 2)
+    arrived = [span for call in sink.of(otlp.TRACES) for _, _, span in otlp.spans_of(call.message)]
+    assert [span.span_id.hex() for span in arrived] == [ids[1]] * 2
+    attributes = otlp.attributes_of(arrived[1].attributes)
+    assert (attributes["user.password"], attributes["note"]) == ("[REDACTED]", "for [REDACTED], soon")
+    assert attributes["profile.top_functions"] == ["priceCart"]
+    metrics = process.metrics()
+    seconds = metrics["braid_join_span_cpu_seconds"]
+    assert sorted(round(value, 6) for value in seconds.values()) == [0.02, 0.04, 0.06]  # of both times
+    assert set(metrics["braid_adaptive_step"].values()) == {0}
+    words = process.stop()
+    assert words["traces"] == {"received": 6, "sent": 2, "rejected": 0, "dropped": 4, "left": 0}
+    assert words["profiles"] == {"received": 6, "sent": 6, "rejected": 0, "dropped": 0, "left": 0}
 
 
 def drive(run):
@@ -280,5 +365,5 @@ def expected(span, copied):
 @pytest.mark.parametrize("name", FILES)
 def test_example_is_valid_as_it_is_shipped(name):
     done = subprocess.run([BINARY, "validate", "--config", FOLDER / name], capture_output=True, text=True,
-                          timeout=DEADLINE_S, env={"TOKEN": "x"})
+                          timeout=DEADLINE_S, env={"TOKEN": "x", "BRAID_CONTROL_TOKEN": CONTROL_TOKEN})
     assert (done.returncode, done.stderr) == (0, "")

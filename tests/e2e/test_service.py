@@ -2,6 +2,7 @@
 """The process: ports, metrics, stopping, and what the exporters without a peer write."""
 
 import json
+import re
 import signal as signals
 import socket
 import subprocess
@@ -145,3 +146,14 @@ def test_workers_share_the_ports(braid, sink):
     sink.wait(TRACES, 20)
     sink.wait(PROFILES, 20)
     assert server.ledger("traces")["received"] == 20
+
+
+def test_a_limiter_speaks_once(braid):
+    """However many pipelines and workers it stands in; another limiter speaks for itself."""
+    limit = {"check_interval": "1s", "limit_mib": 100}
+    processors = {"memory_limiter": limit, "memory_limiter/more": {**limit, "limit_mib": 200}}
+    server = braid(pipelines({"nop": {}}, processors=processors, workers=3))
+    server.wait_log("ready: 3 workers")
+    server.stop()
+    said = re.findall(r"processor/(\S+)\t(\d+) MiB at the most", server.log())
+    assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]

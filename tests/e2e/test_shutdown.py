@@ -2,6 +2,7 @@
 """SIGTERM while clients are in every state, and destinations in some: the process ends in time, what was
 acknowledged is sent or counted, and nobody's bad manners cost others their data."""
 
+import re
 import signal as signals
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 import clients
 import otlp
 from braid import exporter, pipelines, until
-from otlp import TRACES
+from otlp import PROFILES, TRACES
 from raw import DATA, END_HEADERS, HEADERS, PREFACE, SETTINGS, Raw, block, frame, h2, sanitized
 from sink import Reply
 
@@ -126,12 +127,17 @@ def test_requests_in_flight_are_answered(braid, sink):
     server.stop()
 
 
-def down(**options):
+def down(kind="otlp", **options):
     """An exporter to a port where nobody listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    return {"otlp": {"endpoint": address, "tls": {"insecure": True}, **options}}
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    return {kind: {"endpoint": address, **options}}
+
+
+def said(server, kind):
+    """How much the lines of the log say was dropped at the end."""
+    return sum(int(n) for n in re.findall(rf"\tdropped (\d+) {kind} \(shutdown\): ", server.log()))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -142,9 +148,44 @@ def test_destination_is_down(braid, workers):
         clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     took, words = timed_stop(server)
     assert 1.5 < took < 12
-    assert words["traces"]["received"] == 50
-    assert words["traces"]["sent"] == words["traces"]["rejected"] == 0
-    assert words["traces"]["left"] + words["traces"]["dropped"] == 50
+    assert words["traces"] == {"received": 50, "sent": 0, "rejected": 0, "dropped": 50, "left": 0}
+    assert said(server, "spans") == 50
+
+
+@pytest.mark.parametrize("queue", [{}, {"queue_size": 2, "num_consumers": 1}, {"batch": {"min_size": 0}}],
+                         ids=["queue", "full", "batched"])
+@pytest.mark.parametrize("processors", [{}, {"batch": {"timeout": "10ms"}}, {"join": {"profile_hold": "1m"}}],
+                         ids=["", "batch", "join"])
+@pytest.mark.parametrize("kind, more", [("otlp", {}), ("otlphttp", {}), ("pyroscope", {"limits": {"max_age": 0}})],
+                         ids=["otlp", "otlphttp", "pyroscope"])
+def test_last_line_agrees_with_the_others(braid, kind, more, processors, queue):
+    """Wherever samples were when the time was over, somebody says that they are lost, and the sum is right."""
+    server = braid(pipelines(down(kind, sending_queue=queue, **more), signals=("profiles", ), processors=processors),
+                   "--shutdown-timeout", "500ms")
+    taken = 0
+    for n in range(1, 8):  # distinct numbers: what is counted twice, or not, shows
+        body = otlp.profile_request(n).SerializeToString()
+        taken += n * clients.http(server.http, PROFILES.path, body, otlp.PROTOBUF).ok
+        time.sleep(0.03)
+    received = server.ledger("profiles")["received"]
+    words = server.stop()["profiles"]
+    assert taken and received == sum(range(1, 8))
+    assert words == {"received": received, "sent": 0, "rejected": received - taken, "dropped": taken, "left": 0}
+    assert said(server, "samples") == taken
+
+
+def test_who_waits_for_an_answer_is_told(braid):
+    """Without a queue it is the client who still has the data: they are rejected, not dropped."""
+    server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(clients.grpc(server.grpc, TRACES, BODY)))
+    thread.start()
+    until(lambda: server.ledger("traces")["received"] == 5, "the request")
+    words = server.stop()
+    thread.join()
+    assert not answers[0].ok
+    assert words["traces"] == {"received": 5, "sent": 0, "rejected": 5, "dropped": 0, "left": 0}
+    assert said(server, "spans") == 0
 
 
 def test_second_signal_ends_it_at_once(braid):
@@ -157,8 +198,8 @@ def test_second_signal_ends_it_at_once(braid):
     server.process.send_signal(signals.SIGINT)
     took, words = timed_stop(server)
     assert took < 10
-    assert words["traces"]["received"] == 5
-    assert words["traces"]["left"] + words["traces"]["dropped"] == 5
+    assert words["traces"] == {"received": 5, "sent": 0, "rejected": 0, "dropped": 5, "left": 0}
+    assert said(server, "spans") == 5
 
 
 def test_stops_while_connections_come(braid):

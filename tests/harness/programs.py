@@ -12,6 +12,7 @@ _BUILT = pathlib.Path(os.environ.get("SDKS", pathlib.Path(__file__).parents[2] /
 _JAVA = [f"-javaagent:{_BUILT}/java/agent-2.9.2.jar", "-cp", f"{_BUILT}/java/classes:{_BUILT}/java/*", "Scene"]
 
 JFR_READER = str(_BUILT / "jfr-reader")
+PY_SPY = str(_BUILT / "python" / "bin" / "py-spy")
 SECONDS = "3"
 TRACE, ROOT, CHILD = "0a" * 16, "0b" * 8, "0c" * 8  # of programs that have no tracer of their own
 
@@ -42,6 +43,15 @@ def run(name, pyroscope, otlp):
     command, more = SDKS[name]
     env = {"PYROSCOPE": f"http://{pyroscope}", "OTLP": f"http://{otlp}", "SECONDS": SECONDS}
     env.update(more(env) if more else {})
+    return _said(command, env)
+
+
+def serve(address, otlp):
+    """Runs the Go program with net/http/pprof on the address, until its CPU was profiled twice."""
+    return _said(SDKS["go"][0], {"SERVE": address, "OTLP": f"http://{otlp}"})
+
+
+def _said(command, env):
     done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[\"")]

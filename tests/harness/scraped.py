@@ -20,7 +20,9 @@ def go_program(*args):
     """Runs the program; gives its host:port."""
     with subprocess.Popen([PROGRAM, "pprof", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         try:
-            yield program.stdout.readline().strip()
+            address = program.stdout.readline().strip()
+            assert address, "the program does not serve: build it anew"
+            yield address
         finally:
             program.stdin.close()
             program.wait(DEADLINE_S)

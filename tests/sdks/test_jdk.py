@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings of the JDK's own recorder, posted as they are: what Pyroscope behind Braid has of one is what it
-would have had without it, and what an upload becomes is, event by event, what the JDK's own tool prints."""
+would have had without it, what an upload becomes is, event by event, what the JDK's own tool prints, and events
+go to the spans that were open on their threads."""
 
 import collections
 import datetime
@@ -19,6 +20,7 @@ from pyroscope import Pyroscope
 
 INGEST = "/ingest?name=shop%7Benv%3Dtest%7D&format=jfr&spyName=jdk&sampleRate=50&from={}&until={}"
 UPLOAD = "/v1/profiles/upload?name=shop%7Benv%3Dtest%7D"
+TRACE, ROOT, CHILD = programs.TRACE, programs.ROOT, programs.CHILD
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +30,22 @@ def recording(tmp_path_factory):
     return path
 
 
+def pipelines(receivers, exporters, processors=()):
+    made = {"profiles": {"receivers": [name for name in receivers if name != "otlp"], "processors": list(processors),
+                         "exporters": [name for name in exporters if name != "nop"]}}
+    if "otlp" in receivers:
+        made["traces"] = {"receivers": ["otlp"], "processors": list(processors), "exporters": ["nop"]}
+    return made
+
+
 @pytest.fixture
 def server(tmp_path):
     made = []
 
-    def start(receivers, exporters):
-        config = {"receivers": receivers, "exporters": exporters,
+    def start(receivers, exporters, **more):
+        config = {"receivers": receivers, "exporters": exporters, **more,
                   "service": {"telemetry": {"metrics": {"level": "none"}},
-                              "pipelines": {"profiles": {"receivers": list(receivers), "exporters": list(exporters)}}}}
+                              "pipelines": pipelines(receivers, exporters, **more)}}
         made.append(Braid(config, tmp_path))
         return made[0]
     yield start
@@ -43,8 +53,8 @@ def server(tmp_path):
         each.kill()
 
 
-def post(address, path, body):
-    with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", body)) as answer:
+def post(address, path, body, **headers):
+    with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", body, headers)) as answer:
         return answer.status
 
 
@@ -100,6 +110,11 @@ def ours(samples, kind):
         for s in samples if s["type"] == kind)
 
 
+def dotted(rows):
+    return collections.Counter({(tuple((name.replace("/", "."), line) for name, line in frames), *rest): n
+                                for (frames, *rest), n in rows.items()})
+
+
 def test_as_upload(recording, server, tmp_path):
     braid = server({"pprof": {"http": {"endpoint": "127.0.0.1:0"}}}, {"file": {"path": str(tmp_path / "out")}})
     assert post(braid.address("http", node="receiver/pprof"), UPLOAD, recording.read_bytes()) == 200
@@ -108,12 +123,67 @@ def test_as_upload(recording, server, tmp_path):
                                      for line in (tmp_path / "out").read_text().splitlines()))
     assert {s["resource"]["service.name"] for s in samples} == {"shop"}
     assert {s["period"] for s in samples if s["type"] == ("cpu", "nanoseconds")} == {10_000_000}  # as `profile` has it
-
-    def dotted(rows):
-        return collections.Counter({(tuple((name.replace("/", "."), line) for name, line in frames), *rest): n
-                                    for (frames, *rest), n in rows.items()})
     cpu = dotted(theirs(recording, "jdk.ExecutionSample", "sampledThread", lambda e: 10_000_000))
     assert ours(samples, ("cpu", "nanoseconds")) == cpu
     assert any("Jdk.rootWork" in str(frames) and name == "main" for frames, name, *_ in cpu)
     weights = theirs(recording, "jdk.ObjectAllocationSample", "eventThread", lambda e: e["weight"])
     assert ours(samples, ("alloc_sample_bytes", "bytes")) == dotted(weights) != {}
+
+
+def spans_of(pid, thread, *spans):
+    """As a Java agent of OpenTelemetry's says them. spans: (id, parent, begin and end in nanoseconds)."""
+    request = otlp.trace_request(len(spans))
+    [resource] = request.resource_spans
+    del resource.resource.attributes[:]
+    resource.resource.attributes.add(key="service.name").value.string_value = "shop"
+    resource.resource.attributes.add(key="process.pid").value.int_value = pid
+    for span, (own, parent, begin, end) in zip(resource.scope_spans[0].spans, spans):
+        span.trace_id, span.span_id, span.parent_span_id = (bytes.fromhex(text) for text in (TRACE, own, parent))
+        span.name, span.start_time_unix_nano, span.end_time_unix_nano = own, begin, end
+        del span.attributes[:]
+        span.attributes.add(key="thread.id").value.int_value = thread
+    return request.SerializeToString()
+
+
+def test_joined(recording, server, tmp_path):
+    """The recorder names no spans: each event belongs to the span that was open then on its thread. Which process and
+    threads these are, and when it was, is what the JDK's own tool says."""
+    events = [(e["sampledThread"]["javaThreadId"], when(e["startTime"]))
+              for e in printed(recording, "jdk.ExecutionSample") if e["sampledThread"]["javaName"] == "main"]
+    main, times = events[0][0], sorted(time for _, time in events)
+    begin, end = times[len(times) // 3], times[2 * len(times) // 3]
+    pid = int(printed(recording, "jdk.JVMInformation")[0]["pid"])
+    behind = Pyroscope()
+    try:
+        braid = server({"pprof": {"http": {"endpoint": "127.0.0.1:0"}},
+                        "otlp": {"protocols": {"http": {"endpoint": "127.0.0.1:0"}}}},
+                       {"file": {"path": str(tmp_path / "out")}, "nop": {},
+                        "pyroscope": {"endpoint": behind.url, "tls": {"insecure": True}}},
+                       processors={"join": {"infer": True}})
+        spans = spans_of(pid, main, (ROOT, "", times[0], times[-1] + 1), (CHILD, ROOT, begin, end))
+        post(braid.http, "/v1/traces", spans, **{"Content-Type": "application/x-protobuf"})
+        upload = f"{UPLOAD}&labels=process.pid%3D{pid}"
+        assert post(braid.address("http", node="receiver/pprof"), upload, recording.read_bytes()) == 200
+        braid.stop()
+    finally:
+        behind.close()
+
+    def owner(thread, time):
+        inside = thread == "main" and times[0] <= time <= times[-1]
+        return (TRACE, CHILD if begin <= time < end else ROOT) if inside else None
+    found, stored, expected = collections.Counter(), collections.Counter(), collections.Counter()
+    for e in printed(recording, "jdk.ExecutionSample"):
+        thread = e["sampledThread"]["javaName"]
+        expected[owner(thread, when(e["startTime"]))] += 10_000_000
+    for sample in profile_view.samples(*(otlp.from_json(otlp.PROFILES.request, line)
+                                         for line in (tmp_path / "out").read_text().splitlines())):
+        for each in sample["timestamps"]:
+            assert sample["link"] == owner(sample["attributes"].get("thread.name", ("", ))[0], each)
+        if sample["link"]:
+            assert sample["attributes"]["profile.join"] == ("inferred", "")
+        if sample["type"] == ("cpu", "nanoseconds"):
+            found[sample["link"]] += sum(sample["values"])
+    for key, value in behind.stored().items():
+        if key.type == "process_cpu:cpu:nanoseconds:cpu:nanoseconds":
+            stored[(key.trace_id, key.span_id) if key.span_id else None] += value
+    assert found == stored == expected and set(expected) == {(TRACE, ROOT), (TRACE, CHILD), None}

@@ -4,10 +4,13 @@ behind Braid has what it would have had without it."""
 
 import collections
 import functools
+import socket
+import time
 import urllib.request
 
 import pytest
 
+import ingest
 import otlp
 import profile_view
 import programs
@@ -24,17 +27,20 @@ ADDED = {"span.name"}
 LINKED = ("go", "python", "python-old", "node", "node-old", "java-jfr", "rust")
 
 
+LISTEN = {"endpoint": "127.0.0.1:0"}
+JOIN = {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}}
+PUSHING = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
+
+
 def config(tmp_path, joined, plain):
-    listen = {"endpoint": "127.0.0.1:0"}
-    pushing = {"tls": {"insecure": True}, "retry_on_failure": {"enabled": False}}
     return {
-        "receivers": {"otlp": {"protocols": {"http": listen}}, "pyroscope": {"protocols": {"http": listen}}},
-        "processors": {"join": {"window": "5m", "hold": "5m", "profile_hold": "5m"}},
+        "receivers": {"otlp": {"protocols": {"http": LISTEN}}, "pyroscope": {"protocols": {"http": LISTEN}}},
+        "processors": JOIN,
         "exporters": {
             "file/traces": {"path": str(tmp_path / "traces")},
             "file/profiles": {"path": str(tmp_path / "profiles")},
-            "pyroscope/joined": {"endpoint": joined.url, **pushing},
-            "pyroscope/plain": {"endpoint": plain.url, **pushing},
+            "pyroscope/joined": {"endpoint": joined.url, **PUSHING},
+            "pyroscope/plain": {"endpoint": plain.url, **PUSHING},
         },
         "service": {
             "telemetry": {"metrics": {"level": "none"}},
@@ -57,6 +63,8 @@ class Scene:
         server = Braid(config(folder, self.joined, self.plain), folder)
         tap = Tap(server.address("http", node="receiver/pyroscope"))
         try:
+            if sdk in LINKED:
+                make_known(tap.http)
             spans = programs.run(sdk, tap.http, server.http)
             if sdk == "rust":
                 send_spans(server.http, spans)
@@ -84,6 +92,13 @@ def read(path, signal):
     return [otlp.from_json(signal.request, line) for line in path.read_text().splitlines()]
 
 
+def make_known(address):
+    """A sample of a span that never comes: spans wait for samples of services that are known to be profiled, and
+    old SDKs may send their first samples after the spans."""
+    kind, body = ingest.form(profile=ingest.make_pprof(labels={"span_id": "0d" * 8}, time_ns=time.time_ns()))
+    assert ingest.http1(address, ingest.ingest_path("shop"), body, {"content-type": kind}).code == 200
+
+
 def send_spans(address, spans):
     """For an SDK without a tracer: its spans, as any would have sent them."""
     request = otlp.trace_request(len(spans))
@@ -94,24 +109,46 @@ def send_spans(address, spans):
         {"content-type": "application/x-protobuf"})).read()
 
 
+def of_root(scene):
+    """The samples that are linked to the root span."""
+    return [sample for sample in profile_view.samples(*scene.profiles)
+            if sample["link"] and sample["link"][1] == scene.root[1]]
+
+
 @pytest.mark.parametrize("sdk", LINKED)
 def test_samples_are_joined(scene, sdk):
-    n = 0
-    for sample in profile_view.samples(*scene(sdk).profiles):
-        if sample["link"] and sample["link"][1] == scene(sdk).root[1]:
-            assert sample["attributes"]["span.name"] == (ROOT, "")
-            n += 1
-    assert n > 5
+    """All that name the root, by what Pyroscope has without Braid, and no others."""
+    linked, named = collections.Counter(), collections.Counter()
+    for sample in of_root(scene(sdk)):
+        assert sample["attributes"]["span.name"] == (ROOT, "")
+        linked[sample["type"]] += sum(sample["values"])
+    for key, value in scene(sdk).direct.stored().items():
+        if key.span_id == scene(sdk).root[1]:
+            named[tuple(key.type.split(":")[1:3])] += value
+    assert +linked == +named != {}
+
+
+def figures_of(samples):
+    """(number, microseconds) of CPU time, else of wall time: each sample's periods, to the nearest and at least
+    one."""
+    times = [sample for sample in samples if sample["type"][1] == "nanoseconds"]
+    spent = [(sum(sample["values"]), sample["period"])
+             for sample in [each for each in times if each["type"][0] == "cpu"] or times]
+    return (sum(max(1, (2 * value + period) // (2 * period)) for value, period in spent),
+            sum(value for value, _ in spent) // 1000)
 
 
 @pytest.mark.parametrize("sdk", LINKED)
 def test_spans_have_their_figures(scene, sdk):
+    check_figures(scene(sdk))
+
+
+def check_figures(scene):
     spans = {span.span_id.hex(): otlp.attributes_of(span.attributes)
-             for request in scene(sdk).traces for _, _, span in otlp.spans_of(request)}
-    root = spans[scene(sdk).root[1]]
-    assert root["pyroscope.profile.id"] == scene(sdk).root[1]
-    assert root["profile.sample_count"] > 10
-    assert root["profile.duration_us"] > 100_000  # of three seconds, of which a busy machine gives less
+             for request in scene.traces for _, _, span in otlp.spans_of(request)}
+    root = spans[scene.root[1]]
+    assert root["pyroscope.profile.id"] == scene.root[1]
+    assert (root["profile.sample_count"], root["profile.duration_us"]) == figures_of(of_root(scene))
 
 
 @pytest.mark.parametrize("sdk", sorted(set(programs.SDKS) - set(LINKED)))
@@ -148,3 +185,71 @@ def test_round_trip_joined(scene, sdk):
     """Where a label names only the span, the join knows its trace too."""
     joined = without(ADDED, scene(sdk).joined.stored())
     assert without_traces(joined) == without_traces(scene(sdk).direct.stored())
+
+
+def by_stack(rows):
+    """{(functions, the leaf first): sum}."""
+    found = collections.Counter()
+    for frames, value in rows:
+        found[frames] += value
+    return found
+
+
+def test_otlp_is_pushed_on(scene):
+    """The agent's OTLP profiles. Pyroscope itself files them under other names when it takes OTLP."""
+    samples = profile_view.samples(*scene("java-otlp").profiles)
+    sent = by_stack((tuple(line[0] for frame in each["frames"] for line in frame["lines"]), sum(each["values"]))
+                    for each in samples)
+    stored = scene("java-otlp").joined.stored()
+    assert by_stack((tuple(frame[0] for frame in key.stack), value) for key, value in stored.items()) == sent != {}
+    assert {key.type for key in stored} == {"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
+
+
+class Served:
+    """A Go program with the bridge and net/http/pprof: nothing is pushed, Braid comes and asks. joined: as of a
+    Scene."""
+
+    def __init__(self, folder):
+        self.joined = Pyroscope()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = "127.0.0.1:%d" % free.getsockname()[1]
+        others = {name: {"enabled": False} for name in ("allocs", "goroutine", "block", "mutex")}
+        server = Braid({
+            "receivers": {"otlp": {"protocols": {"http": LISTEN}},
+                          "pprof": {"targets": [{"endpoint": f"http://{address}", "labels": {"service_name": "shop"}}],
+                                    "scrape_interval": "2s",
+                                    "profiles": {"cpu": {"seconds": 1}, **others}}},
+            "processors": JOIN,
+            "exporters": {"file/traces": {"path": str(folder / "traces")},
+                          "file/profiles": {"path": str(folder / "profiles")},
+                          "pyroscope": {"endpoint": self.joined.url, **PUSHING}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}},
+                "pipelines": {
+                    "traces": {"receivers": ["otlp"], "processors": ["join"], "exporters": ["file/traces"]},
+                    "profiles": {"receivers": ["pprof"], "processors": ["join"],
+                                 "exporters": ["file/profiles", "pyroscope"]}}}}, folder)
+        try:
+            self.root = programs.serve(address, server.http)[0]
+            server.stop()
+            self.traces = read(folder / "traces", otlp.TRACES)
+            self.profiles = read(folder / "profiles", otlp.PROFILES)
+        finally:
+            server.kill()
+            self.joined.close()
+
+
+def test_served(tmp_path):
+    scene = Served(tmp_path)
+    linked, stored = of_root(scene), collections.Counter()
+    names = {line[0] for sample in linked for frame in sample["frames"] for line in frame["lines"]}
+    assert {"main.root_work", "main.child_work"} <= names
+    for sample in profile_view.samples(*scene.profiles):
+        assert ("main.burn" in str(sample["frames"])) <= (sample in linked)
+    for key, value in scene.joined.stored().items():
+        if key.span_id:
+            assert (key.trace_id, key.span_id, ("service_name", "shop") in key.labels) == (*scene.root[:2], True)
+            stored[tuple(key.type.split(":")[:3])] += value
+    assert stored == {("process_cpu", *kind): sum(sum(each["values"]) for each in linked if each["type"] == kind)
+                      for kind in (("samples", "count"), ("cpu", "nanoseconds"))}
+    check_figures(scene)

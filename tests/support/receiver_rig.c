@@ -88,6 +88,17 @@ bool receiver_rig_try(struct receiver_rig *r, const struct br_component *c, cons
     return ok;
 }
 
+void receiver_rig_refused(const struct br_component *c, const char *yaml, const char *error)
+{
+    struct receiver_rig r;
+    struct br_err err = {0};
+    make(&r, c, yaml);
+    if (c->create(&r.node, &err) == 0 && c->start(&r.node, &err) == 0)
+        fail_msg("%s: it starts", yaml);
+    assert_string_equal(err.text, error);
+    receiver_rig_end(&r);
+}
+
 void receiver_rig_finish(struct receiver_rig *r)
 {
     struct br_item *item = r->held;

@@ -30,6 +30,9 @@ void receiver_rig_start(struct receiver_rig *r, const struct br_component *c, co
 /* The same, where memory may be short: returns false, and has destroyed what there was. */
 bool receiver_rig_try(struct receiver_rig *r, const struct br_component *c, const char *yaml);
 
+/* Tries it, on a fake host of its own: the test fails unless it is refused with this error. */
+void receiver_rig_refused(const struct br_component *c, const char *yaml, const char *error);
+
 /* Ends a held item. */
 void receiver_rig_finish(struct receiver_rig *r);
 

@@ -381,7 +381,8 @@ static void configs(void **state)
          "default_value\n"
          "test.yaml:1:62: x::actions[2]: convert needs a converted_type: string, int or double\n"},
         {"{actions: [{key: a, action: delete}], include: {services: [a]}}",
-         "test.yaml:1:48: x::include: \"match_type\" is missing and has no default\n"},
+         "test.yaml:1:48: x::include: \"match_type\" is missing and has no default: one of strict, "
+         "regexp\n"},
         {"{actions: [{key: a, action: delete}], include: {match_type: strict, span_kinds: "
          "[SERVER]}}",
          "test.yaml:1:82: x::include::span_kinds[0]: must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, "

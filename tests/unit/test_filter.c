@@ -274,8 +274,9 @@ static void configs(void **state)
         {"{spans: {}}",
          "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
          "dropped\n"},
-        {"{spans: {include: {services: [a]}}}",
-         "test.yaml:1:19: x::spans::include: \"match_type\" is missing and has no default\n"},
+        {"{spans: {include: {services: [a]}}}", "test.yaml:1:19: x::spans::include: \"match_type\" "
+                                                "is missing and has no default: one of strict, "
+                                                "regexp\n"},
         {"{spans: {include: {match_type: exact, services: [a]}}}",
          "test.yaml:1:32: x::spans::include::match_type: must be one of strict, regexp, got "
          "\"exact\"\n"},

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
+#include "wire/protobuf.h"
 
 static int setup(void **state)
 {
@@ -149,6 +150,43 @@ static void assert_written(const struct br_item *item, const struct wire *want)
     assert_int_equal(got.len, want->len);
     assert_memory_equal(got.data, want->data, want->len);
     wire_free(&got);
+}
+
+static void add_dictionary(struct br_item *item, bool extension, size_t len)
+{
+    struct br_buf *buf = br_buf_new(item->host->pool, len + 8);
+    assert_non_null(buf);
+    uint8_t *body = br_put_varint(br_put_varint(buf->data, BR_TAG(2, BR_WIRE_LEN)), len);
+    memset(body, 0, len);
+    const struct br_part part = {.kind = BR_PART_DICTIONARY,
+                                 .extension = extension,
+                                 .buf = buf,
+                                 .raw = buf->data,
+                                 .raw_len = (uint32_t)((size_t)(body - buf->data) + len),
+                                 .body_at = (uint32_t)(body - buf->data)};
+    assert_int_equal(br_item_add_part(item, &part), 0);
+    br_buf_unref(buf);
+}
+
+/* What was one field of 127 bytes and one of 20 is one of 147, whose length takes a byte more. */
+static void the_size_is_never_less_than_what_is_written(void **state)
+{
+    struct fake_host *h = *state;
+    static const size_t lens[] = {0, 1, 20, 107, 108, 126, 127, 128, 16363, 16364, 16383, 16384};
+    for (size_t i = 0; i < BR_COUNT(lens); i++) {
+        for (size_t k = 0; k < BR_COUNT(lens); k++) {
+            struct br_item *item = br_item_new(&h->host, BR_PROFILES);
+            struct br_rope rope = {0};
+            add_dictionary(item, false, lens[i]);
+            assert_int_equal(item->size, br_len_size(2, lens[i]));
+            add_dictionary(item, true, lens[k]);
+            assert_int_equal(br_item_write(item, &rope), 0);
+            assert_int_equal(rope.len, br_len_size(2, lens[i] + lens[k]));
+            assert_in_range(item->size, rope.len, rope.len + item->parts[1].body_at);
+            br_rope_release(&rope);
+            br_item_free(item);
+        }
+    }
 }
 
 static void untouched_parts_leave_as_they_came(void **state)
@@ -444,6 +482,7 @@ int main(void)
         TEST(partial_success_counts_what_was_lost_as_dropped),
         TEST(settle_is_bounded_by_the_debt),
         TEST(an_item_that_was_never_consumed_counts_as_rejected),
+        TEST(the_size_is_never_less_than_what_is_written),
         TEST(untouched_parts_leave_as_they_came),
         TEST(a_new_resource_replaces_the_old_one_wherever_it_stood),
         TEST(a_part_without_a_resource_has_an_empty_one),

@@ -35,11 +35,20 @@ struct ids {
     uint8_t trace[16], span[8];
 };
 
+/* As SDKs make them: numbers one after the other would be spread less evenly. Different for
+ * different numbers, and 0 for 0. */
+static uint64_t look_random(uint64_t n)
+{
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
+    return n ^ n >> 31;
+}
+
 static struct ids ids(uint64_t trace, uint64_t span)
 {
     struct ids i = {.trace = {0xaa}};
     put64(i.trace + 8, trace);
-    put64(i.span, span);
+    put64(i.span, look_random(span));
     return i;
 }
 
@@ -492,6 +501,10 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     join_table_free(t);
 }
 
+/* Hashes differ with each run, and now and then a bucket and its neighbour are full: mostly of
+ * none, a few spans at most of the thousands here. */
+#define FULL_BUCKETS_MAX 30
+
 /* Spans of one shard: those whose arrival moves the same ring. */
 static void the_oldest_leave_first(void **state)
 {
@@ -509,16 +522,16 @@ static void the_oldest_leave_first(void **state)
     assert_int_equal(sum(tally.unknown) + sum(tally.late), 0);
     /* Shards fill alike, so that what is left is the newest, but for a fringe. */
     struct seen seen = {0};
-    uint64_t n_found = 0;
+    uint64_t n_found = 0, n_lost = 0;
     for (uint64_t k = 1; k <= N; k++) {
         bool found = look(t, 7, k, NOW + N / 100, &seen) == JOIN_FOUND;
         n_found += found;
         if (k <= tally.evicted / 2)
             assert_false(found);
-        if (k > N - s.spans / 2)
-            assert_true(found);
+        n_lost += k > N - s.spans / 2 && !found;
     }
     assert_int_equal(n_found, s.spans);
+    assert_true(n_lost < FULL_BUCKETS_MAX);
     assert_int_equal(seen.n, n_found);
     join_table_free(t);
 }
@@ -555,9 +568,9 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket and its neighbour have room for fourteen. With some 8,900 of the shortest records in 21,000
- * slots they are full now and then, and the oldest span leaves although the ring has room: its record
- * lies dead there. */
+/* A bucket and its neighbour have room for fourteen. With some 8,900 of the shortest records in
+ * 21,000 slots they are full now and then, and the oldest span leaves although the ring has room:
+ * its record lies dead there. */
 static void full_buckets_lose_their_oldest(void **state)
 {
     (void)state;
@@ -593,7 +606,7 @@ static void what_left_after_its_window_was_not_evicted(void **state)
     for (uint64_t k = 1; k <= 4500; k++)
         enter(t, 2, 10000 + k, "a", NOW + WINDOW_MS + 200, &tally);
     assert_true(stats(t, NOW).spans < 9000);
-    assert_int_equal(tally.evicted, 0);
+    assert_true(tally.evicted < FULL_BUCKETS_MAX);
     for (uint64_t k = 1; k <= 8000; k++)
         enter(t, 3, 20000 + k, "a", NOW + WINDOW_MS + 200, &tally);
     assert_in_range(tally.evicted, 3000, 5500);

@@ -559,6 +559,28 @@ static void test_cumulative(void **state)
     done(&r);
 }
 
+/* A file says by its duration whether it is a difference, of what Go counts. */
+static void test_cumulative_file(void **state)
+{
+    static const struct {
+        const char *type;
+        uint64_t duration_ns;
+        bool marked;
+    } rows[] = {{"alloc_objects", 0, true}, {"alloc_space", 0, true},  {"contentions", 0, true},
+                {"delay", 0, true},         {"alloc_space", 1, false}, {"inuse_space", 0, false},
+                {"samples", 0, false},      {"cpu", 0, false},         {"goroutine", 0, false}};
+    (void)state;
+    for (size_t i = 0; i < 2 * BR_COUNT(rows); i++) {
+        const char *names[] = {"", rows[i / 2].type};
+        struct read r = {.source = {.from_file = i % 2 == 0}};
+        struct message *m = join(type(1, 0), nest(SAMPLE, bytes(2, "\1", 1), END));
+        m = join(m, join(strings(names, 2), number(DURATION, rows[i / 2].duration_ns)));
+        assert_int_equal(read_message(&r, m), 0);
+        assert_int_equal(profile_at(&r, 0)->n_attribute_indices, rows[i / 2].marked && i % 2 == 0);
+        done(&r);
+    }
+}
+
 static const char *first_function(const struct read *r)
 {
     return string_at(r, r->request->dictionary->function_table[1]->name_strindex);
@@ -922,19 +944,13 @@ static void test_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_bare),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_many_labels),
-        cmocka_unit_test(test_source),
-        cmocka_unit_test(test_cumulative),
-        cmocka_unit_test(test_repairs),
-        cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_pyroscope_name),
-        cmocka_unit_test(test_guess),
-        cmocka_unit_test(test_go),
+        cmocka_unit_test(test_whole),           cmocka_unit_test(test_bare),
+        cmocka_unit_test(test_labels),          cmocka_unit_test(test_many_labels),
+        cmocka_unit_test(test_source),          cmocka_unit_test(test_cumulative),
+        cmocka_unit_test(test_cumulative_file), cmocka_unit_test(test_repairs),
+        cmocka_unit_test(test_invalid),         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_pyroscope_name),
+        cmocka_unit_test(test_guess),           cmocka_unit_test(test_go),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);
 }

@@ -397,12 +397,37 @@ static void test_destroyed_while_it_is_sent(void **state)
     assert_true(is_there(f, "a"));
 }
 
-static void test_no_folder(void **state)
+/* A folder that goes away is waited for. */
+static void test_no_folder_any_more(void **state)
 {
     struct fixture *f = *state;
-    receiver_rig_start(&f->rig, &br_pprof_receiver, "file: {path: /nowhere/at/all}");
+    start(f, "");
+    remove_folder(f);
     fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(mkdir(f->folder, 0700), 0);
+    assert_int_equal(mkdir(f->done, 0700), 0);
+    put_text(f, "a", FOLDED);
+    fake_host_advance(f->rig.h, 5000);
+    assert_int_equal(f->rig.n, 1);
     end(f);
+}
+
+static void test_folders_that_are_not_there(void **state)
+{
+    struct fixture *f = *state;
+    char yaml[500], error[400];
+    put_text(f, "a", FOLDED);
+    for (int there = 0; there < 2; there++) {
+        const char *path = path_of(f, there ? "a" : "b");
+        const char *why = there ? " is no folder" : ": No such file or directory";
+        (void)snprintf(yaml, sizeof yaml, "file: {path: %s}", path);
+        (void)snprintf(error, sizeof error, "file::path: %s%s", path, why);
+        receiver_rig_refused(&br_pprof_receiver, yaml, error);
+        (void)snprintf(yaml, sizeof yaml, "file: {path: %s, after: move, move_to: %s}", f->folder,
+                       path);
+        (void)snprintf(error, sizeof error, "file::move_to: %s%s", path, why);
+        receiver_rig_refused(&br_pprof_receiver, yaml, error);
+    }
 }
 
 static void without_memory(void *arg)
@@ -450,7 +475,8 @@ int main(void)
         TEST(test_drain_waits_for_the_pipeline),
         TEST(test_a_file_that_changes_while_it_is_sent_stays),
         TEST(test_destroyed_while_it_is_sent),
-        TEST(test_no_folder),
+        TEST(test_no_folder_any_more),
+        TEST(test_folders_that_are_not_there),
         TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

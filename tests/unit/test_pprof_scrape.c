@@ -152,6 +152,32 @@ static void test_paths_of_the_config(void **state)
     end(f);
 }
 
+/* A kind that is named is scraped, by whatever it is named, unless it is said that it is not;
+ * others as ever. */
+static void test_kinds_that_are_named(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const paths[] = {
+        "/debug/pprof/profile?seconds=14",
+        "/debug/pprof/allocs",
+        "/debug/pprof/goroutine",
+        "/debug/pprof/block",
+        "/debug/pprof/heap",
+        "/debug/pprof/delta_heap",
+        "/debug/pprof/delta_block?x",
+        "/debug/pprof/delta_mutex",
+    };
+    start(f,
+          "{" TARGET ", profiles: {cpu: , heap: {}, mutex: {enabled: false}, godeltaprof_memory: , "
+          "godeltaprof_block: {path: '/debug/pprof/delta_block?x'}, "
+          "godeltaprof_mutex: {enabled: }}}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, BR_COUNT(paths));
+    for (size_t i = 0; i < BR_COUNT(paths); i++)
+        assert_int_equal(asked(&f->program, paths[i]), 1);
+    end(f);
+}
+
 /* One beat each interval, from a moment within the first on, which is not the same for all. */
 static void test_beat_and_jitter(void **state)
 {
@@ -677,6 +703,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_paths_of_the_defaults),
         TEST(test_paths_of_the_config),
+        TEST(test_kinds_that_are_named),
         TEST(test_beat_and_jitter),
         TEST(test_basic_auth),
         TEST(test_bearer_token),

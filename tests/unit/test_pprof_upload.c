@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "receivers/pprof/pprof.h"
 #include "support/fault.h"
 #include "support/pprof_wire.h"
 #include "support/receiver_rig.h"
@@ -256,14 +257,17 @@ static void test_config(void **state)
     static const struct {
         const char *yaml, *error; /* NULL: there is none */
     } cases[] = {
-        {"{}", "1:1: x: there is nothing to do: targets, file or http is required"},
+        {"{}", "1:1: x: has nothing to do: targets, file or http is required"},
         {"http:", NULL},
-        {"targets: [{}]", "1:11: x::targets::endpoint: endpoint is required"},
-        {"targets: [{endpoint: 'ftp://a'}]", "1:22: x::targets::endpoint: "},
+        {"targets: [{}]", "c:1:11: x::targets[0]::endpoint: is required"},
+        {"targets: [{endpoint: ''}]", "c:1:22: x::targets[0]::endpoint: is required"},
+        {"targets: [{endpoint: 'http://a:1'}, {endpoint: 'ftp://a'}]",
+         "c:1:48: x::targets[1]::endpoint: \"ftp://a\" must be a URL that starts with http:// or "
+         "https://"},
         {"targets: [{endpoint: 'http://a:1', labels: [a]}]",
-         "1:44: x::targets::labels: labels are a map of texts"},
+         "1:44: x::targets[0]::labels: must be a map of texts"},
         {"targets: [{endpoint: 'http://a:1', labels: {a: [b]}}]",
-         "1:44: x::targets::labels: labels are a map of texts"},
+         "1:44: x::targets[0]::labels: must be a map of texts"},
         {"{targets: [{endpoint: 'http://a:1'}], scrape_interval: 1s}",
          "1:56: x::scrape_interval: must be 2s at least where CPU profiles are scraped"},
         {"{targets: [{endpoint: 'http://a:1'}], scrape_interval: 1ms, profiles: {cpu: {enabled: "
@@ -272,22 +276,22 @@ static void test_config(void **state)
         {"{targets: [{endpoint: 'http://a:1'}], scrape_timeout: 0}",
          "1:55: x::scrape_timeout: must be more than 0"},
         {"{targets: [{endpoint: 'http://a:1'}], profiles: {heap: {enabled: true, seconds: 15}}}",
-         "1:56: x::profiles::heap: seconds must be less than scrape_interval"},
+         "1:81: x::profiles::heap::seconds: must be less than scrape_interval"},
         {"{targets: [{endpoint: 'http://a:1'}], profiles: {cpu: {path: debug}}}",
-         "1:55: x::profiles::cpu: path must begin with a slash"},
+         "1:62: x::profiles::cpu::path: must begin with a slash"},
         {"{http: , basic_auth: {username: a}, bearer_token: b}",
-         "1:22: x::basic_auth: there is a bearer_token too"},
-        {"{http: , basic_auth: {password: a}}",
-         "1:22: x::basic_auth::username: is required, and has no colon"},
+         "1:22: x::basic_auth: excludes bearer_token, which is there too"},
+        {"{http: , basic_auth: {password: a}}", "1:22: x::basic_auth::username: is required"},
         {"{http: , basic_auth: {username: 'a:b'}}",
-         "1:22: x::basic_auth::username: is required, and has no colon"},
+         "1:33: x::basic_auth::username: must not have a colon"},
         {"{http: , bearer_token: \"a\\nb\"}",
          "1:24: x::bearer_token: has a character that a header cannot have"},
         {"file:", "1:6: x::file::path: is required"},
-        {"file: {path: a, poll_interval: 1ms}", "1:7: x::file::poll_interval: must be 10ms"},
+        {"file: {path: a, poll_interval: 1ms}", "1:32: x::file::poll_interval: must be 10ms"},
         {"file: {path: a, after: move}", "1:7: x::file::move_to: is required where files are "},
         {"file: {path: a, after: move, move_to: a}",
-         "1:7: x::file::move_to: must be another folder than path"},
+         "1:39: x::file::move_to: must be another folder than path"},
+        {"file: {path: a, labels: [b]}", "1:25: x::file::labels: must be a map of texts"},
         {"http: {endpoint: nowhere}", "1:18: x::http::endpoint: must be host:port"},
     };
     const struct br_component *c = &br_pprof_receiver;
@@ -304,6 +308,50 @@ static void test_config(void **state)
         if (errs.n_errors)
             (void)br_err_format(&errs.errors[0], text, sizeof text);
         if (cases[i].error ? !strstr(text, cases[i].error) || rc != BR_EINVAL : rc != 0)
+            fail_msg("%s: %s", yaml, text);
+        br_errs_release(&errs);
+        br_arena_release(&arena);
+        free(config);
+    }
+}
+
+/* What is scraped, and what is said of that. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *profiles, *kinds; /* of enum pprof_kind: the enabled ones */
+        const char *warning;          /* NULL: there is none */
+    } cases[] = {
+        {"{}", "101111000", NULL},
+        {"{heap: {enabled: true}, allocs: {enabled: false}}", "110111000", NULL},
+        {"{heap: {enabled: true}}", "111111000",
+         "1:49: x::profiles::allocs: has the same numbers as heap, which is enabled too"},
+        {"{godeltaprof_mutex: {enabled: true}}", "101111001",
+         "1:49: x::profiles::godeltaprof_mutex: has the same numbers as mutex"},
+        {"{godeltaprof_block: {enabled: true}, block: {enabled: false}}", "101101010", NULL},
+        {"{godeltaprof: {enabled: true}}", "100100111", NULL},
+        {"{godeltaprof: {enabled: true}, heap: {enabled: true}}", "100100111", NULL},
+    };
+    const struct br_component *c = &br_pprof_receiver;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_errs errs = {0};
+        struct br_arena arena = {0};
+        struct br_yaml *tree;
+        char yaml[256], text[1024] = "", kinds[PPROF_KINDS + 1] = "";
+        struct pprof_config *config = calloc(1, c->config_size);
+        (void)snprintf(yaml, sizeof yaml, "{targets: [{endpoint: 'http://a:1'}], profiles: %s}",
+                       cases[i].profiles);
+        assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "c", &arena, &tree, &errs), 0);
+        assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
+        assert_int_equal(c->check(config, tree, "x", &arena, &errs), 0);
+        for (int k = 0; k < PPROF_KINDS; k++)
+            kinds[k] = pprof_profile_config(config, (enum pprof_kind)k)->enabled ? '1' : '0';
+        assert_string_equal(kinds, cases[i].kinds);
+        assert_int_equal(errs.n_warnings, cases[i].warning != NULL);
+        if (errs.n_warnings)
+            (void)br_err_format(&errs.warnings[0], text, sizeof text);
+        if (cases[i].warning && !strstr(text, cases[i].warning))
             fail_msg("%s: %s", yaml, text);
         br_errs_release(&errs);
         br_arena_release(&arena);
@@ -330,6 +378,7 @@ int main(void)
         TEST(test_the_pipelines_answer),
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

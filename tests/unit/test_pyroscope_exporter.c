@@ -439,35 +439,68 @@ static void it_may_end_in_the_middle(void **state)
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
+/* The first error or else warning; empty when there is none. */
+static void first_message(const struct br_errs *errs, char *out, size_t size)
+{
+    const struct br_err *first = errs->n_errors     ? errs->errors
+                                 : errs->n_warnings ? errs->warnings
+                                                    : NULL;
+    out[0] = '\0';
+    if (first)
+        (void)br_err_format(first, out, size);
+}
+
 static void config_is_checked(void **state)
 {
     const struct br_component *c = &br_pyroscope_exporter;
     static const struct {
-        const char *yaml;
+        const char *yaml, *message;
         int rc;
     } cases[] = {
-        {"endpoint: \"http://localhost:4040\"", 0},
-        {"endpoints: [\"http://a\", \"https://b/x\"]", 0},
-        {"", BR_EINVAL},
-        {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}", BR_EINVAL},
-        {"endpoints: []", BR_EINVAL},
-        {"endpoint: \"nowhere\"", BR_EINVAL},
-        {"endpoints: [\"http://a\", nowhere]", BR_EINVAL},
-        {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}", BR_EINVAL},
-        {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}", BR_EINVAL},
+        {"endpoint: \"http://localhost:4040\"", "", 0},
+        {"endpoints: [\"http://a\", \"https://b/x\"]", "", 0},
+        {"endpoints: http://a", "", 0},
+        {"", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
+        {"endpoints: []", "t:1:1: x: endpoint, or endpoints, is required", BR_EINVAL},
+        {"{endpoint: \"http://a\", endpoints: [\"http://b\"]}",
+         "t:1:35: x: endpoint and endpoints are both given; keep one", BR_EINVAL},
+        {"endpoint: nowhere",
+         "t:1:11: x::endpoint: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"endpoints: [\"http://a\", nowhere]",
+         "t:1:25: x::endpoints[1]: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"endpoints: nowhere",
+         "t:1:12: x::endpoints[0]: \"nowhere\" must be a URL that starts with http:// or https://",
+         BR_EINVAL},
+        {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}",
+         "t:1:1: x: basic_auth and bearer_token exclude each other", BR_EINVAL},
+        {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}",
+         "t:1:1: x: tenant_metadata needs items of one client each, which sending_queue::batch "
+         "does "
+         "not leave so",
+         BR_EINVAL},
+        {"{endpoint: \"http://a\", labels: {max: 30}}", "", 0},
+        {"{endpoint: \"http://a\", labels: {max: 31}}",
+         "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
+         "limit (max_label_names_per_series) is raised",
+         0},
     };
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_errs errs = {0};
         struct br_arena arena;
         struct br_yaml *tree;
+        char message[1024];
         br_arena_init(&arena, 0);
         void *config = br_arena_calloc(&arena, 1, c->config_size);
         assert_int_equal(
             br_yaml_parse(cases[i].yaml, strlen(cases[i].yaml), "t", &arena, &tree, &errs), 0);
         assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
-        if (c->check(config, tree, "x", &arena, &errs) != cases[i].rc)
-            fail_msg("%s", cases[i].yaml);
+        int rc = c->check(config, tree, "x", &arena, &errs);
+        first_message(&errs, message, sizeof message);
+        if (rc != cases[i].rc || strcmp(message, cases[i].message) != 0)
+            fail_msg("%s: %d, %s", cases[i].yaml, rc, message);
         br_errs_release(&errs);
         br_arena_release(&arena);
     }

@@ -331,11 +331,19 @@ static void test_speedscope(void **state)
     "resource profile_name=" name "\nscope pyroscope.name=wall\n"                                  \
     "profile wall nanoseconds period cpu nanoseconds 10000000 time 0 duration 0\n"                 \
     "a;b 5000000000\na;b;c 5000000000\na;b;d 4000000000\n"
+#define CPU_OF(name)                                                                               \
+    "resource profile_name=" name "\nscope\n" CPU("10000000") "a;b 5000000000\na;b;c 5000000000\n" \
+                                                              "a;b;d 4000000000\n"
     s.type = "cpu"; /* by the name, which several profiles overrule */
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES
                "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
                WALL("one") WALL("two"));
+    /* Nobody but Pyroscope takes threads for a reason to say wall. */
+    reads_text(br_speedscope_read, plain,
+               SCHEMA FRAMES
+               "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED("two", "seconds") "]}",
+               CPU_OF("one") CPU_OF("two"));
     /* three that are one */
     reads_text(br_speedscope_read, s,
                SCHEMA FRAMES "\"profiles\":[" SAMPLED("one", "seconds") "," SAMPLED(

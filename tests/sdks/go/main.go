@@ -7,8 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	otelpyroscope "github.com/grafana/otel-profiling-go"
@@ -22,8 +26,8 @@ import (
 
 var sink int
 
-func burn(until time.Time) {
-	for time.Now().Before(until) {
+func burn(done func() bool) {
+	for !done() {
 		for i := 0; i < 100000; i++ {
 			sink += i * i
 		}
@@ -31,10 +35,10 @@ func burn(until time.Time) {
 }
 
 //go:noinline
-func root_work(d time.Duration) { burn(time.Now().Add(d)) }
+func root_work(done func() bool) { burn(done) }
 
 //go:noinline
-func child_work(d time.Duration) { burn(time.Now().Add(d)) }
+func child_work(done func() bool) { burn(done) }
 
 func say(span trace.Span, name string) {
 	c := span.SpanContext()
@@ -49,16 +53,10 @@ func must(err error) {
 	}
 }
 
-func main() {
-	ctx := context.Background()
+// push gives the profiler's end, and how long to work until a part of the work is done.
+func push() (func(), func() func() bool) {
 	seconds, err := strconv.ParseFloat(os.Getenv("SECONDS"), 64)
 	must(err)
-	part := time.Duration(seconds / 2 * float64(time.Second))
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(os.Getenv("OTLP")+"/v1/traces"))
-	must(err)
-	spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(
-		resource.NewSchemaless(attribute.String("service.name", "shop"))))
-	tracer := otelpyroscope.NewTracerProvider(spans).Tracer("scene")
 	profiler, err := pyroscope.Start(pyroscope.Config{
 		ApplicationName: "shop",
 		ServerAddress:   os.Getenv("PYROSCOPE"),
@@ -69,15 +67,56 @@ func main() {
 			pyroscope.ProfileBlockCount, pyroscope.ProfileBlockDuration),
 	})
 	must(err)
+	end := func() {
+		profiler.Flush(true)
+		must(profiler.Stop())
+	}
+	return end, func() func() bool {
+		until := time.Now().Add(time.Duration(seconds / 2 * float64(time.Second)))
+		return func() bool { return !time.Now().Before(until) }
+	}
+}
+
+// serve is push for a program whose profiles are fetched: each part of the work is done when one more of its CPU
+// was.
+func serve(address string) (func(), func() func() bool) {
+	var fetched atomic.Int32
+	listener, err := net.Listen("tcp", address)
+	must(err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/profile", func(w http.ResponseWriter, r *http.Request) {
+		pprof.Profile(w, r)
+		fetched.Add(1)
+	})
+	go http.Serve(listener, mux)
+	return func() {}, func() func() bool {
+		before := fetched.Load()
+		return func() bool { return fetched.Load() > before }
+	}
+}
+
+func main() {
+	ctx := context.Background()
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(os.Getenv("OTLP")+"/v1/traces"))
+	must(err)
+	spans := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(
+		resource.NewSchemaless(attribute.String("service.name", "shop"))))
+	tracer := otelpyroscope.NewTracerProvider(spans).Tracer("scene")
+	var end func()
+	var part func() func() bool
+	if address := os.Getenv("SERVE"); address != "" {
+		end, part = serve(address)
+	} else {
+		end, part = push()
+	}
 	in, root := tracer.Start(ctx, "POST /checkout", trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("http.route", "/checkout")))
-	root_work(part)
+	root_work(part())
 	_, child := tracer.Start(in, "charge card")
-	child_work(part)
+	child_work(part())
 	child.End()
 	root.End()
-	profiler.Flush(true)
-	must(profiler.Stop())
+	end()
 	must(spans.Shutdown(ctx))
 	say(root, "POST /checkout")
 	say(child, "charge card")
