@@ -3,7 +3,7 @@
  * What entering spans into the join's table costs: different spans without end, 200 at a time, into a
  * table that is full, and then looking them up as samples do. Prints the best round's nanoseconds.
  *
- *     join [MEBIBYTES [ROUNDS]]
+ *     join [MEBIBYTES [ROUNDS [shared]]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
 {
     size_t mib = argc > 1 ? strtoul(argv[1], NULL, 10) : 64;
     unsigned rounds = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 8;
-    struct join_table *t = join_table_new(mib << 20, 120000, 0, false);
+    struct join_table *t = join_table_new(mib << 20, 120000, 0, false, argc > 3);
     static uint8_t traces[CHUNK][16], spans[CHUNK][8];
     static struct br_span found_by_walk[CHUNK];
     static struct join_entry entries[CHUNK];
@@ -52,7 +52,6 @@ int main(int argc, char **argv)
     double best = 1e30, best_lookup = 1e30;
     if (!t)
         return 1;
-    join_table_alone(t);
     for (unsigned r = 0; r < rounds; r++) {
         double start = cpu_ns();
         for (unsigned i = 0; i < SPANS; i += CHUNK) {

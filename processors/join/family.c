@@ -25,8 +25,7 @@ static void begin(struct walk *w, struct join_table *t, const _Atomic uint64_t *
 /* The next record, under its lock until the next call; NULL behind the last. */
 static const struct record *next(struct walk *w)
 {
-    struct shard *s = &w->t->shards[w->place & (SHARDS - 1)];
-    uint64_t position = (w->place >> 4) * 8;
+    struct shard *s = &w->t->shards[w->place & (n_shards(w->t) - 1)];
     if (w->locked && (!w->place || s != w->locked)) {
         unlock(w->t, w->locked);
         w->locked = NULL;
@@ -36,6 +35,7 @@ static const struct record *next(struct walk *w)
     if (!w->locked)
         lock(w->t, s);
     w->locked = s;
+    uint64_t position = whole(s, w->place >> w->t->shard_bits, 48 - w->t->shard_bits);
     return position >= s->tail ? at(s, position) : NULL;
 }
 

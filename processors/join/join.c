@@ -346,9 +346,11 @@ static unsigned top_counters(unsigned shown)
 
 static void *make_table(const void *arg)
 {
-    const struct join_config *c = arg;
+    const struct join *j = arg;
+    const struct join_config *c = j->config;
     return join_table_new((size_t)c->max_bytes, c->window / 1000000,
-                          top_counters((unsigned)c->top_functions), c->infer);
+                          top_counters((unsigned)c->top_functions), c->infer,
+                          j->node->host->n_workers > 1);
 }
 
 static void free_table(void *table)
@@ -398,9 +400,7 @@ static bool make_parts(struct join *j)
     struct br_node *node = j->node;
     char name[600];
     (void)snprintf(name, sizeof name, "join table of %s", node->id);
-    j->table = br_shared_get(node->host, name, make_table, j->config);
-    if (j->table && node->host->n_workers == 1)
-        join_table_alone(j->table);
+    j->table = br_shared_get(node->host, name, make_table, j);
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&j->held[s]);
         j->output[s].consume = output;

@@ -15,11 +15,11 @@ static inline struct bucket *neighbour_of(const struct shard *s, const struct bu
     return s->buckets + ((uint64_t)(b - s->buckets) ^ 1);
 }
 
-static inline uint64_t position_in(const struct bucket *b, unsigned slot)
+static inline uint64_t position_in(const struct shard *s, const struct bucket *b, unsigned slot)
 {
     uint64_t v; /* the last one's spare bytes are those of `spilled` */
     memcpy(&v, (const uint8_t *)b + offsetof(struct bucket, positions) + 6u * slot, sizeof v);
-    return (v & 0xffffffffffffu) * 8;
+    return whole(s, v, 48);
 }
 
 static inline void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
@@ -34,13 +34,13 @@ static inline bool has_spilled(const struct shard *s, const struct bucket *b)
 {
     uint64_t position; /* loaded at once: six bytes in pieces would wait for each other */
     memcpy(&position, b->spilled - 2, sizeof position);
-    return (position >> 16) * 8 >= s->tail;
+    return whole(s, position >> 16, 48) >= s->tail;
 }
 
 /* True when the slot's record is in the ring: position 0 is before every tail. */
 static inline bool live(const struct shard *s, const struct bucket *b, unsigned slot)
 {
-    return position_in(b, slot) >= s->tail;
+    return position_in(s, b, slot) >= s->tail;
 }
 
 /* --- The slots ------------------------------------------------------------------------------ */
@@ -86,7 +86,7 @@ static inline bool find_in(const struct shard *s, struct bucket *b, uint64_t has
         int slot = __builtin_ctz(hits);
         if (!live(s, b, (unsigned)slot))
             continue;
-        enum match m = match(at(s, position_in(b, (unsigned)slot)), span_id, trace_id);
+        enum match m = match(at(s, position_in(s, b, (unsigned)slot)), span_id, trace_id);
         if (m == MATCH_NONE)
             continue;
         half->ambiguous = half->ambiguous || (m == MATCH_SPAN && half->slot >= 0);
@@ -114,7 +114,7 @@ static inline struct place find(const struct shard *s, uint64_t hash, uint64_t s
 
 static inline struct record *record_at(const struct shard *s, const struct place *p)
 {
-    return p->slot < 0 ? NULL : at(s, position_in(p->bucket, (unsigned)p->slot));
+    return p->slot < 0 ? NULL : at(s, position_in(s, p->bucket, (unsigned)p->slot));
 }
 
 /* The next free slot or, in a full bucket, the oldest. */

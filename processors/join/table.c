@@ -251,7 +251,8 @@ static uint64_t enter(struct join_table *t, struct shard *s, uint64_t hash,
 }
 
 #define AHEAD 256u
-#define WARM_BYTES 112u /* about what a record takes */
+#define WARM_BYTES 112u   /* about what a record takes */
+#define WARM_AT_ONCE 12u
 
 /* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
  */
@@ -293,28 +294,34 @@ static uint64_t family_after(const struct join_table *t, const struct join_entry
     return same ? before : family_hash(t, a, e->origin->service_hash);
 }
 
-/* Enters up to AHEAD spans: sorted by shard, so that each lock is taken once, with the cache lines
- * that they will touch on their way meanwhile. */
-static void enter_some(struct join_table *t, const struct join_entry *entries, unsigned n,
-                       uint64_t now_ms, struct join_tally *out)
+/* Hashes up to AHEAD spans, and brings on the way the cache lines that they will touch. */
+static void look_up(const struct join_table *t, const struct join_entry *entries, unsigned n,
+                    struct hashes *hashes)
 {
-    struct hashes hashes[AHEAD];
-    uint16_t order[AHEAD], first[SHARDS + 1] = {0};
+    struct join_table *table = (struct join_table *)(uintptr_t)t;
     for (unsigned i = 0; i < n; i++) {
         const struct br_span *span = entries[i].span;
         struct hashes *h = &hashes[i];
         h->span = mix(t, br_load64(span->span_id));
-        __builtin_prefetch(bucket_of(shard_of(t, h->span), h->span), 1);
-        if (span->trace_id) {
-            h->family = i ? family_after(t, &entries[i], h[-1].family)
-                          : family_hash(t, span->trace_id, entries[i].origin->service_hash);
-            __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
-        }
-        first[(h->span & (SHARDS - 1)) + 1]++;
+        __builtin_prefetch(bucket_of(shard_of(table, h->span), h->span), 1);
+        if (!span->trace_id)
+            continue;
+        h->family = i ? family_after(t, &entries[i], h[-1].family)
+                      : family_hash(t, span->trace_id, entries[i].origin->service_hash);
+        __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
     }
+}
+
+/* Sorted by shard, so that each lock is taken once. */
+static void enter_sorted(struct join_table *t, const struct join_entry *entries,
+                         const struct hashes *hashes, unsigned n, uint64_t now_ms,
+                         struct join_tally *out)
+{
+    uint16_t order[AHEAD], first[SHARDS + 1] = {0}, next[SHARDS];
+    for (unsigned i = 0; i < n; i++)
+        first[(hashes[i].span & (SHARDS - 1)) + 1]++;
     for (unsigned k = 1; k <= SHARDS; k++)
         first[k] = (uint16_t)(first[k] + first[k - 1]);
-    uint16_t next[SHARDS];
     memcpy(next, first, sizeof next);
     for (unsigned i = 0; i < n; i++)
         order[next[hashes[i].span & (SHARDS - 1)]++] = (uint16_t)i;
@@ -325,11 +332,31 @@ static void enter_some(struct join_table *t, const struct join_entry *entries, u
     }
 }
 
+static void enter_in_order(struct join_table *t, const struct join_entry *entries,
+                           const struct hashes *hashes, unsigned n, uint64_t now_ms,
+                           struct join_tally *out)
+{
+    struct shard *s = &t->shards[0];
+    for (unsigned i = 0; i < n; i++) {
+        if (i % WARM_AT_ONCE == 0)
+            warm(s, WARM_AT_ONCE * WARM_BYTES);
+        uint64_t position = enter(t, s, hashes[i].span, &entries[i], now_ms, out);
+        link_record(t, s, &entries[i], hashes[i].family, position);
+    }
+}
+
 void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *out)
 {
-    for (size_t i = 0; i < n; i += AHEAD)
-        enter_some(t, entries + i, n - i < AHEAD ? (unsigned)(n - i) : AHEAD, now_ms, out);
+    struct hashes hashes[AHEAD];
+    for (size_t i = 0; i < n; i += AHEAD) {
+        unsigned some = n - i < AHEAD ? (unsigned)(n - i) : AHEAD;
+        look_up(t, entries + i, some, hashes);
+        if (t->shard_bits)
+            enter_sorted(t, entries + i, hashes, some, now_ms, out);
+        else
+            enter_in_order(t, entries + i, hashes, some, now_ms, out);
+    }
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
@@ -466,7 +493,7 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2 * (t->window_ms / 100) + 10;
-    for (unsigned k = 0; k < SHARDS; k++) {
+    for (unsigned k = 0; k < n_shards(t); k++) {
         struct shard *s = &t->shards[k];
         lock(t, s);
         while (s->tail < s->head) {
@@ -483,7 +510,7 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
 {
     uint32_t oldest = 0;
     *ret = (struct join_stats){.max_bytes = t->max_bytes};
-    for (unsigned k = 0; k < SHARDS; k++) {
+    for (unsigned k = 0; k < n_shards(t); k++) {
         struct shard *s = &t->shards[k];
         lock(t, s);
         ret->spans += s->n_spans;
@@ -527,21 +554,22 @@ static size_t families_in(size_t max_bytes)
 }
 
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
-                                  bool threads)
+                                  bool threads, bool shared)
 {
+    unsigned bits = shared ? SHARDS_BITS : 0;
     /* From the system and not from the allocator: pages are made when they are first used, and
      * large ones spare a twentieth of the time. */
     size_t n_families = families_in(max_bytes), families = n_families * sizeof(uint64_t);
     size_t heads = families * (threads ? 2 : 1);
-    size_t each = (max_bytes - heads) / SHARDS & ~(size_t)127;
+    size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
-    size_t len = each * SHARDS + heads + own;
+    size_t all = each << bits, len = all + heads + own;
     void *memory =
         mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    (void)madvise(memory, each * SHARDS + heads, MADV_HUGEPAGE);
-    uint8_t *behind = (uint8_t *)memory + each * SHARDS;
+    (void)madvise(memory, all + heads, MADV_HUGEPAGE);
+    uint8_t *behind = (uint8_t *)memory + all;
     struct join_table *t = (void *)(behind + heads);
     t->memory = memory;
     t->memory_len = len;
@@ -550,25 +578,21 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     t->families = (void *)behind;
     t->families_mask = n_families - 1;
     t->threads = threads ? (void *)(behind + families) : NULL;
-    for (unsigned i = 0; i < SHARDS; i++)
+    t->shard_bits = bits;
+    for (unsigned i = 0; i < n_shards(t); i++)
         init_shard(t, &t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
-    t->max_bytes = each * SHARDS + heads;
+    t->max_bytes = all + heads;
     t->window_ms = window_ms;
     join_names_init(t);
     return t;
-}
-
-void join_table_alone(struct join_table *t)
-{
-    t->alone = true;
 }
 
 void join_table_free(struct join_table *t)
 {
     if (!t)
         return;
-    for (unsigned i = 0; i < SHARDS; i++)
+    for (unsigned i = 0; i < n_shards(t); i++)
         pthread_mutex_destroy(&t->shards[i].lock);
     join_names_release(t);
     (void)munmap(t->memory, t->memory_len);

@@ -160,16 +160,13 @@ struct join_tally {
 
 /* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`, with `n_top`
  * counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`: spans are
- * found by where they ran, too. NULL when there is
- * no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
+ * found by where they ran, too; not `shared`: all calls
+ * will come from one thread, which costs less. NULL when there is no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
-                                  bool threads);
+                                  bool threads, bool shared);
 void join_table_free(struct join_table *t);
 
-/* Before the first span: all calls will come from one thread, which costs less. */
-void join_table_alone(struct join_table *t);
-
-/* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below. */
+/* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below, in a shared table. */
 void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *tally);
 

@@ -12,7 +12,8 @@
 #include "processors/join/table.h"
 #include "wire/protobuf.h"
 
-#define SHARDS 16u
+#define SHARDS_BITS 4u /* where threads share the table; one thread has one ring */
+#define SHARDS (1u << SHARDS_BITS)
 #define WAYS 7u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICES 4096u
@@ -24,7 +25,7 @@
 struct bucket {
     uint16_t tags[WAYS];
     uint16_t next;               /* slot to fill */
-    uint8_t positions[6 * WAYS]; /* six bytes each, in units of 8 bytes: never comes round */
+    uint8_t positions[6 * WAYS]; /* six bytes each, in units of 8 bytes */
     uint8_t spilled[6];          /* position of the last record of its own in the neighbour */
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
@@ -77,7 +78,7 @@ struct join_table {
     size_t memory_len;
     unsigned n_top;             /* counters of functions behind each span's figures */
     size_t figures_size;        /* of figures and counters */
-    bool alone;                 /* one thread does all: nothing is locked */
+    unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
@@ -116,22 +117,34 @@ static inline bool expired(const struct join_table *t, const struct record *r, u
     return age(r->seen, now_ms) > t->window_ms / 100;
 }
 
+static inline unsigned n_shards(const struct join_table *t)
+{
+    return 1u << t->shard_bits;
+}
+
 static inline struct shard *shard_of(struct join_table *t, uint64_t hash)
 {
-    return &t->shards[hash & (SHARDS - 1)];
+    return &t->shards[hash & (n_shards(t) - 1)];
 }
 
 /* Not where one thread does all: a lock waits for what was written before it. */
 static inline void lock(const struct join_table *t, struct shard *s)
 {
-    if (!t->alone)
+    if (t->shard_bits)
         pthread_mutex_lock(&s->lock);
 }
 
 static inline void unlock(const struct join_table *t, struct shard *s)
 {
-    if (!t->alone)
+    if (t->shard_bits)
         pthread_mutex_unlock(&s->lock);
+}
+
+/* The newest position of which these are the low `bits`, in units of 8 bytes: positions grow for
+ * ever, and what is kept of them has six bytes. 0, which means none, stays 0. */
+static inline uint64_t whole(const struct shard *s, uint64_t low, unsigned bits)
+{
+    return low ? s->head - ((s->head / 8 - low) & ((1ull << bits) - 1)) * 8 : 0;
 }
 
 /* Position in the ring, by its distance from the head: cheaper than a division. */
@@ -210,11 +223,11 @@ static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, 
 static inline void join_chain_enter(const struct join_table *t, _Atomic uint64_t *newest,
                                     uint32_t shard, uint8_t *before, uint64_t position)
 {
-    uint64_t place = position / 8 << 4 | shard;
+    uint64_t place = position / 8 << t->shard_bits | shard;
     uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
-    if (t->alone)
-        atomic_store_explicit(newest, place, memory_order_release);
-    else
+    if (t->shard_bits)
         old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    else
+        atomic_store_explicit(newest, place, memory_order_release);
     memcpy(before, &old, 6);
 }

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "processors/join/table.h"
+#include "processors/join/table_internal.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 
@@ -140,9 +140,11 @@ static struct join_stats stats(struct join_table *t, uint64_t now)
     return s;
 }
 
+static bool shared; /* every test runs with either */
+
 static struct join_table *make(size_t bytes)
 {
-    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false);
+    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false, shared);
     assert_non_null(t);
     return t;
 }
@@ -596,6 +598,33 @@ static void full_buckets_lose_their_oldest(void **state)
 }
 
 /* A record of these takes 88 bytes, and 11/16 of 31/32 of the table are ring: 8,100 fit. */
+/* What is kept of a position are its low bits, and those come round: after months. */
+static void positions_come_round(void **state)
+{
+    (void)state;
+    static const uint8_t service[] = "shop";
+    for (unsigned bits = 44 + 3; bits <= 48 + 3; bits += 4) {
+        struct join_table *t = make(MIB);
+        struct join_tally tally = {0};
+        for (unsigned k = 0; k < n_shards(t); k++)
+            t->shards[k].head = t->shards[k].tail = (1ull << bits) - 2048;
+        for (uint64_t n = 1; n <= 2000; n++) {
+            struct ids i = ids(1 + n / 8, n);
+            struct join_span s = span_of(&i, "x");
+            struct seen seen = {0};
+            enter_spans(t, &s, 1, 77, NULL, NOW, &tally);
+            assert_int_equal(look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
+            if (n % 8 == 7) {
+                struct join_relative family[JOIN_FAMILY_MAX];
+                unsigned size = join_table_family(t, i.trace, service, 4, 77, family);
+                assert_int_equal(size, n == 7 ? 7 : 8);
+            }
+        }
+        assert_int_equal(stats(t, NOW).spans, 2000);
+        join_table_free(t);
+    }
+}
+
 static void what_left_after_its_window_was_not_evicted(void **state)
 {
     (void)state;
@@ -707,7 +736,7 @@ static void without_memory_nothing_breaks(void **state)
 {
     (void)state;
     static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free};
-    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false));
+    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false, shared));
     br_mem_set_hooks(&hooks);
     unsigned n_others = 0, n_refused = 0;
     for (int n = 0; n < 20; n++) {
@@ -813,6 +842,7 @@ int main(void)
         cmocka_unit_test(the_oldest_leave_first),
         cmocka_unit_test(records_of_every_size_go_round),
         cmocka_unit_test(full_buckets_lose_their_oldest),
+        cmocka_unit_test(positions_come_round),
         cmocka_unit_test(what_left_after_its_window_was_not_evicted),
         cmocka_unit_test(statistics_say_what_is_there),
         cmocka_unit_test(types_are_numbered_by_name),
@@ -821,5 +851,7 @@ int main(void)
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };
-    return cmocka_run_group_tests_name("join table", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("join table of one thread", tests, NULL, NULL);
+    shared = true;
+    return failed + cmocka_run_group_tests_name("join table, shared", tests, NULL, NULL);
 }

@@ -226,7 +226,7 @@ static uint64_t sum(const uint64_t *by_type)
 static void threads_lose_nothing(void **state)
 {
     (void)state;
-    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 8, true)};
+    struct shared shared = {.table = join_table_new(JOIN_BYTES_MIN, WINDOW_MS, 8, true, true)};
     struct thread threads[THREADS];
     assert_non_null(shared.table);
     atomic_init(&shared.clock_ms, 1000000);
@@ -300,7 +300,7 @@ static void *enter_families(void *arg)
 static void families_are_whole_whoever_enters_them(void **state)
 {
     (void)state;
-    struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false);
+    struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false, true);
     atomic_uint arrived = 0;
     struct relatives threads[2];
     unsigned n_missing = 0;
