@@ -49,7 +49,8 @@ static inline bool live(const struct shard *s, const struct bucket *b, unsigned 
 struct place {
     struct bucket *bucket;
     int slot;       /* -1: there is none */
-    bool ambiguous; /* there is none because more than one fits */
+    int ambiguous;  /* there is none because more than one fits; an int, for a byte would be put
+                       together with its padding through memory, and waited for */
 };
 
 enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };

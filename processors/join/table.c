@@ -349,8 +349,10 @@ void join_table_enter(struct join_table *t, const struct join_entry *entries, si
                       uint64_t now_ms, struct join_tally *out)
 {
     struct hashes hashes[AHEAD];
-    for (size_t i = 0; i < n; i += AHEAD) {
-        unsigned some = n - i < AHEAD ? (unsigned)(n - i) : AHEAD;
+    /* What is brought must still be near when its turn comes; but a lock should be worth it. */
+    size_t most = t->shard_bits ? AHEAD : AHEAD / 4;
+    for (size_t i = 0; i < n; i += most) {
+        unsigned some = (unsigned)(n - i < most ? n - i : most);
         look_up(t, entries + i, some, hashes);
         if (t->shard_bits)
             enter_sorted(t, entries + i, hashes, some, now_ms, out);

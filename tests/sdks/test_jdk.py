@@ -137,6 +137,7 @@ def spans_of(pid, thread, *spans):
     del resource.resource.attributes[:]
     resource.resource.attributes.add(key="service.name").value.string_value = "shop"
     resource.resource.attributes.add(key="process.pid").value.int_value = pid
+    resource.resource.attributes.add(key="host.id").value.string_value = "here"
     for span, (own, parent, begin, end) in zip(resource.scope_spans[0].spans, spans):
         span.trace_id, span.span_id, span.parent_span_id = (bytes.fromhex(text) for text in (TRACE, own, parent))
         span.name, span.start_time_unix_nano, span.end_time_unix_nano = own, begin, end
@@ -162,7 +163,7 @@ def test_joined(recording, server, tmp_path):
                        processors={"join": {"infer": True}})
         spans = spans_of(pid, main, (ROOT, "", times[0], times[-1] + 1), (CHILD, ROOT, begin, end))
         post(braid.http, "/v1/traces", spans, **{"Content-Type": "application/x-protobuf"})
-        upload = f"{UPLOAD}&labels=process.pid%3D{pid}"
+        upload = f"{UPLOAD}&labels=process.pid%3D{pid},host.id%3Dhere"
         assert post(braid.address("http", node="receiver/pprof"), upload, recording.read_bytes()) == 200
         braid.stop()
     finally:
