@@ -383,9 +383,10 @@ static void a_hard_pattern_masks_all(void **state)
     const char *out = rig_run(r, BR_TRACES, request(in));
     expect_not(out, "aaa");
     assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
-    /* Those are remembered; the next request has its chances again. */
+    /* Those are remembered, but for one that another had to make room for: where they lie is
+     * secret. The next request has its chances again. */
     expect_not(rig_run(r, BR_TRACES, request(in)), "aaa");
-    assert_int_equal((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30);
+    assert_in_range((int)rig_metric(r, "braid_redaction_gave_up", LABELS), 30, 45);
     expect(rig_run(r, BR_TRACES, request(S("a", "b"))), S("a", "b"));
     rig_free(r);
 }
