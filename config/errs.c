@@ -31,19 +31,37 @@ fill(struct br_err *err, const struct br_yaml *node, const char *path, const cha
     (void)vsnprintf(err->text, sizeof err->text, fmt, ap);
 }
 
+__attribute__((format(printf, 4, 0))) static int
+add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt, va_list ap)
+{
+    struct br_err *err = next_slot(&errs->errors, &errs->n_errors);
+    if (err)
+        fill(err, node, path, fmt, ap);
+    else
+        errs->more = true;
+    return BR_EINVAL;
+}
+
 int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt,
                 ...)
 {
-    struct br_err *err = next_slot(&errs->errors, &errs->n_errors);
-    if (!err) {
-        errs->more = true;
-        return BR_EINVAL;
-    }
     va_list ap;
     va_start(ap, fmt);
-    fill(err, node, path, fmt, ap);
+    int rc = add(errs, node, path, fmt, ap);
     va_end(ap);
-    return BR_EINVAL;
+    return rc;
+}
+
+int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                    const char *key, const char *fmt, ...)
+{
+    const struct br_yaml *at = br_yaml_get(node, key);
+    char where[192];
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = add(errs, at ? at : node, br_path_join(where, path, key), fmt, ap);
+    va_end(ap);
+    return rc;
 }
 
 void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,

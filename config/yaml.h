@@ -43,8 +43,13 @@ struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key);
 /* Adds an error at `node` (its file, line and column; may be NULL) with a path like
  * "receivers::otlp::protocols" and a printf-style sentence. Past BR_ERRS_MAX only `more` is set.
  * Returns BR_EINVAL. */
-int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path,
-                const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt,
+                ...) __attribute__((format(printf, 4, 5)));
+
+/* As br_errs_add, at the value of `key` in the map `node`, whose path it follows; at the map where
+ * the key is not there. */
+int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                    const char *key, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* As br_errs_add, for what does not stop the start. */
 void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,

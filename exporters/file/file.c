@@ -104,15 +104,6 @@ static const struct br_option options[] = {
 
 /* --- Config ---------------------------------------------------------------------------------- */
 
-static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
-                   struct br_errs *errs)
-{
-    const struct br_yaml *at = br_yaml_get(node, key);
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s::%s", path, key);
-    br_errs_add(errs, at ? at : node, where, "%s", why);
-}
-
 /* Octal, at most 0777; -1 when it is not. */
 static int parse_mode(const char *text)
 {
@@ -130,19 +121,20 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     size_t before = errs->n_errors;
     (void)arena;
     if (c->append && c->rotation)
-        refuse("append",
-               "and rotation cannot be used together; a rotated file is always appended to", node,
-               path, errs);
+        br_errs_add_key(
+            errs, node, path, "append",
+            "and rotation cannot be used together; a rotated file is always appended to");
     if (c->directory_permissions && !c->create_directory)
-        refuse("directory_permissions", "needs create_directory: true", node, path, errs);
+        br_errs_add_key(errs, node, path, "directory_permissions", "needs create_directory: true");
     else if (c->directory_permissions && parse_mode(c->directory_permissions) < 0)
-        refuse("directory_permissions", "must be an octal mode up to 0777, such as \"0755\"", node,
-               path, errs);
+        br_errs_add_key(errs, node, path, "directory_permissions",
+                        "must be an octal mode up to 0777, such as \"0755\"");
     if (c->group_by.enabled)
-        refuse("group_by", "is not supported; leave it out, or set enabled: false", node, path,
-               errs);
+        br_errs_add_key(errs, node, path, "group_by",
+                        "is not supported; leave it out, or set enabled: false");
     if (c->encoding && c->encoding->type != BR_YAML_NULL)
-        refuse("encoding", "is not supported; use format: json or format: proto", node, path, errs);
+        br_errs_add_key(errs, node, path, "encoding",
+                        "is not supported; use format: json or format: proto");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 

@@ -51,15 +51,6 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
-                   struct br_errs *errs)
-{
-    const struct br_yaml *at = br_yaml_get(node, key);
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s::%s", path, key);
-    br_errs_add(errs, at ? at : node, where, "%s", why);
-}
-
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -67,12 +58,13 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     size_t before = errs->n_errors;
     (void)arena;
     if (c->cpu_percentage > 0 && c->resume_percentage >= c->cpu_percentage)
-        refuse("resume_percentage", "must be smaller than cpu_percentage", node, path, errs);
+        br_errs_add_key(errs, node, path, "resume_percentage",
+                        "must be smaller than cpu_percentage");
     if (c->check_interval < SHORTEST_NS)
-        refuse("check_interval", "must be 100ms or more", node, path, errs);
+        br_errs_add_key(errs, node, path, "check_interval", "must be 100ms or more");
     if (c->cpu_percentage <= 0 && c->memory_percentage == 0)
-        refuse("cpu_percentage", "or memory_percentage must be greater than zero", node, path,
-               errs);
+        br_errs_add_key(errs, node, path, "cpu_percentage",
+                        "or memory_percentage must be greater than zero");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 

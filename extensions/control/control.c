@@ -59,15 +59,6 @@ static bool is_token(const char *text)
     return true;
 }
 
-static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
-                   struct br_errs *errs)
-{
-    const struct br_yaml *at = br_yaml_get(node, key);
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s::%s", path, key);
-    br_errs_add(errs, at ? at : node, where, "%s", why);
-}
-
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -76,14 +67,15 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     (void)arena;
     br_endpoint_check(c->endpoint, c->transport, node, path, errs);
     if (!c->token.text || strlen(c->token.text) < CONTROL_TOKEN_MIN)
-        refuse("token", "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}",
-               node, path, errs);
+        br_errs_add_key(
+            errs, node, path, "token",
+            "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}");
     else if (!is_token(c->token.text))
-        refuse("token", "must be printable ASCII without blanks", node, path, errs);
+        br_errs_add_key(errs, node, path, "token", "must be printable ASCII without blanks");
     if (strcmp(c->transport, "unix") != 0 && !c->allow_remote && !is_loopback(c->endpoint))
-        refuse("endpoint",
-               "is not a loopback address; say allow_remote: true if others are to reach it", node,
-               path, errs);
+        br_errs_add_key(
+            errs, node, path, "endpoint",
+            "is not a loopback address; say allow_remote: true if others are to reach it");
     if (c->allow_remote && !c->tls && strcmp(c->transport, "unix") != 0 &&
         !is_loopback(c->endpoint)) {
         char where[256];
@@ -92,7 +84,7 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
                      "the token goes over the network in the clear: set tls");
     }
     if (c->max_duration < 1000000000 || c->max_duration > 24 * 3600000000000ull)
-        refuse("max_duration", "must be from 1s to 24h", node, path, errs);
+        br_errs_add_key(errs, node, path, "max_duration", "must be from 1s to 24h");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 

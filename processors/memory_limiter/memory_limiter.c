@@ -56,15 +56,6 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static void refuse(const char *key, const char *why, const struct br_yaml *node, const char *path,
-                   struct br_errs *errs)
-{
-    const struct br_yaml *at = br_yaml_get(node, key);
-    char where[256];
-    (void)snprintf(where, sizeof where, "%s::%s", path, key);
-    br_errs_add(errs, at ? at : node, where, "%s", why);
-}
-
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -72,13 +63,16 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     size_t before = errs->n_errors;
     (void)arena;
     if (!c->check_interval)
-        refuse("check_interval", "must be greater than zero, such as 1s", node, path, errs);
+        br_errs_add_key(errs, node, path, "check_interval",
+                        "must be greater than zero, such as 1s");
     if (!c->limit_mib && !c->limit_percentage)
-        refuse("limit_mib", "or limit_percentage must be greater than zero", node, path, errs);
+        br_errs_add_key(errs, node, path, "limit_mib",
+                        "or limit_percentage must be greater than zero");
     if (c->limit_mib && c->limit_mib <= c->spike_limit_mib)
-        refuse("spike_limit_mib", "must be smaller than limit_mib", node, path, errs);
+        br_errs_add_key(errs, node, path, "spike_limit_mib", "must be smaller than limit_mib");
     if (c->limit_percentage && c->limit_percentage <= c->spike_limit_percentage)
-        refuse("spike_limit_percentage", "must be smaller than limit_percentage", node, path, errs);
+        br_errs_add_key(errs, node, path, "spike_limit_percentage",
+                        "must be smaller than limit_percentage");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
 

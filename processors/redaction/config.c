@@ -88,19 +88,13 @@ static int check_hash(const struct redact_config *c, const struct br_yaml *node,
                       struct br_errs *errs)
 {
     const struct redact_hash *hash = redact_hash_find(c->hash_function);
-    const struct br_yaml *at = br_yaml_get(node, "hash_function");
-    char where[256];
     size_t have = c->hmac_key.text ? strlen(c->hmac_key.text) : 0;
-    if (!hash) {
-        (void)snprintf(where, sizeof where, "%s::hash_function", path);
-        return br_errs_add(errs, at ? at : node, where,
-                           "must be one of md5, sha1, sha3, hmac-sha256, hmac-sha512, or \"\"");
-    }
-    at = br_yaml_get(node, "hmac_key");
-    (void)snprintf(where, sizeof where, "%s::hmac_key", path);
+    if (!hash)
+        return br_errs_add_key(errs, node, path, "hash_function",
+                               "must be one of md5, sha1, sha3, hmac-sha256, hmac-sha512, or \"\"");
     if (have < hash->key_min)
-        return br_errs_add(errs, at ? at : node, where, "%s needs at least %zu bytes", hash->name,
-                           hash->key_min);
+        return br_errs_add_key(errs, node, path, "hmac_key", "%s needs at least %zu bytes",
+                               hash->name, hash->key_min);
     return 0;
 }
 

@@ -33,10 +33,8 @@ int pyroscope_check(void *config, const struct br_yaml *node, const char *path,
     (void)arena;
     (void)snprintf(where, sizeof where, "%s::protocols::http", path);
     br_endpoint_check(http->endpoint, http->transport, at ? at : node, where, errs);
-    if (!c->tenant_header[0]) {
-        (void)snprintf(where, sizeof where, "%s::tenant_header", path);
-        br_errs_add(errs, br_yaml_get(node, "tenant_header"), where,
-                    "must be the name of a header, as X-Scope-OrgID");
-    }
+    if (!c->tenant_header[0])
+        br_errs_add_key(errs, node, path, "tenant_header",
+                        "must be the name of a header, as X-Scope-OrgID");
     return errs->n_errors > before ? BR_EINVAL : 0;
 }
