@@ -22,10 +22,11 @@ static double cpu_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* Ids look random, as an SDK's do. */
+/* Ids look random, as an SDK's do; a trace has 16 spans. */
 static void make_ids(uint64_t n, uint8_t trace_id[16], uint8_t span_id[8])
 {
-    uint64_t span = (n + 1) * 0x9e3779b97f4a7c15u, trace[2] = {n / 16, ~span};
+    uint64_t span = (n + 1) * 0x9e3779b97f4a7c15u;
+    uint64_t trace[2] = {(n / 16 + 1) * 0xd6e8feb86659fd93u, n / 16};
     span ^= span >> 31;
     memcpy(trace_id, trace, 16);
     memcpy(span_id, &span, 8);

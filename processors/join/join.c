@@ -35,7 +35,7 @@ static const char *const marks[] = {"never", "likely", NULL};
 
 static const struct br_option options[] = {
     BR_DURATION(struct join_config, window, "2m", "how long spans are remembered"),
-    BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, 1099511627776.0,
+    BR_INT(struct join_config, max_bytes, 64 << 20, JOIN_BYTES_MIN, JOIN_BYTES_MAX,
            "size of the table; when it is full the oldest spans leave"),
     BR_STRINGS(struct join_config, sample_attributes,
                "attributes of the span or its resource that joined samples get beside span.name; "

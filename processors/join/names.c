@@ -46,7 +46,7 @@ bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now
     uint64_t passed = (tenths(now_ms) / 10 - entry) & time_mask;
     if (passed > time_mask / 2)
         passed = 0; /* another worker's clock is a little ahead */
-    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= t->window_ms / 1000;
+    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= t->window / 10;
 }
 
 bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len, size_t max)

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slots of the join's table: which record is a span's. In line, because every span and sample
- * comes by here; under the shard's lock. */
+/* The slots of the join's table: which record is a span's. In line is what nearly every span comes
+ * by; under the shard's lock. */
 #pragma once
 
 #include "processors/join/table_internal.h"
 
-static inline struct bucket *bucket_of(const struct shard *s, uint64_t hash)
+/* Where a span id's slots are, and what they bear. */
+struct home {
+    struct bucket *bucket;
+    uint16_t tag;
+};
+
+static inline struct home home_of(const struct shard *s, uint64_t hash)
 {
-    return s->buckets + ((hash >> 4 & 0xffffffffu) * s->n_buckets >> 32);
+    return (struct home){.bucket = s->buckets + ((hash >> 4 & UINT32_MAX) * s->n_buckets >> 32),
+                         .tag = (uint16_t)(hash >> 48)};
 }
 
 static inline struct bucket *neighbour_of(const struct shard *s, const struct bucket *b)
@@ -15,32 +22,49 @@ static inline struct bucket *neighbour_of(const struct shard *s, const struct bu
     return s->buckets + ((uint64_t)(b - s->buckets) ^ 1);
 }
 
-static inline uint64_t position_in(const struct shard *s, const struct bucket *b, unsigned slot)
+/* How far behind the head the slot's record begins, in units of 8 bytes. */
+static inline uint32_t distance(const struct shard *s, const struct bucket *b, unsigned slot)
 {
-    uint64_t v; /* the last one's spare bytes are those of `spilled` */
-    memcpy(&v, (const uint8_t *)b + offsetof(struct bucket, positions) + 6u * slot, sizeof v);
-    return whole(s, v, 48);
+    return (uint32_t)(s->head / 8) - b->positions[slot];
 }
 
-static inline void set_slot(struct bucket *b, unsigned slot, uint64_t hash, uint64_t position)
+/* True when the slot's record is in the ring. */
+static inline bool live(const struct shard *s, const struct bucket *b, unsigned slot)
 {
-    position /= 8;
-    b->tags[slot] = (uint16_t)(hash >> 48);
-    memcpy(b->positions + 6u * slot, &position, 6);
+    return distance(s, b, slot) <= (s->head - s->tail) / 8;
 }
+
+/* The record of a live slot. */
+static inline struct record *record_in(const struct shard *s, const struct bucket *b, unsigned slot)
+{
+    return at(s, s->head - distance(s, b, slot) * 8ull);
+}
+
+static inline void set_slot(struct bucket *b, unsigned slot, uint16_t tag, uint64_t position)
+{
+    b->tags[slot] = tag;
+    b->positions[slot] = (uint32_t)(position / 8);
+}
+
+/* Makes it a slot whose record has just left. */
+static inline void clear_slot(const struct shard *s, struct bucket *b, unsigned slot)
+{
+    b->positions[slot] = (uint32_t)(s->tail / 8 - 1);
+}
+
+#define SPILLED_UNIT 128u
+#define SPILLED_BITS 28u
 
 /* True when a record of this bucket may lie in the neighbour. */
 static inline bool has_spilled(const struct shard *s, const struct bucket *b)
 {
-    uint64_t position; /* loaded at once: six bytes in pieces would wait for each other */
-    memcpy(&position, b->spilled - 2, sizeof position);
-    return whole(s, position >> 16, 48) >= s->tail;
+    uint64_t head = s->head / SPILLED_UNIT, back = (head - b->spilled) & ((1u << SPILLED_BITS) - 1);
+    return back <= head - s->tail / SPILLED_UNIT;
 }
 
-/* True when the slot's record is in the ring: position 0 is before every tail. */
-static inline bool live(const struct shard *s, const struct bucket *b, unsigned slot)
+static inline void set_spilled(struct bucket *b, uint64_t position)
 {
-    return position_in(s, b, slot) >= s->tail;
+    b->spilled = (uint32_t)(position / SPILLED_UNIT) & ((1u << SPILLED_BITS) - 1);
 }
 
 /* --- The slots ------------------------------------------------------------------------------ */
@@ -48,108 +72,65 @@ static inline bool live(const struct shard *s, const struct bucket *b, unsigned 
 /* Where a span's record is. */
 struct place {
     struct bucket *bucket;
-    int slot;       /* -1: there is none */
-    int ambiguous;  /* there is none because more than one fits; an int, for a byte would be put
-                       together with its padding through memory, and waited for */
+    int slot;      /* -1: there is none */
+    int ambiguous; /* there is none because more than one fits; an int, for a byte would be put
+                      together with its padding through memory, and waited for */
 };
 
-enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
-
-static inline enum match match(const struct record *r, uint64_t span_id, const uint8_t *trace_id)
-{
-    if (r->span_id != span_id)
-        return MATCH_NONE;
-    if (!trace_id || !r->has_trace)
-        return trace_id || r->has_trace ? MATCH_SPAN : MATCH_BOTH;
-    return memcmp(r->trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
-}
-
-/* A bit for each slot whose tag is `tag`; now and then for one more. */
+/* A bit for each slot whose tag is `tag`. */
 static inline uint32_t tagged(const struct bucket *b, uint16_t tag)
 {
-    const uint64_t ones = 0x0001000100010001u;
-    uint32_t hits = 0;
-    for (unsigned i = 0; i < 2; i++) {
-        uint64_t four;
-        memcpy(&four, (const uint8_t *)b + 8 * i, sizeof four);
-        four ^= ones * tag;
-        uint64_t zero = (four - ones) & ~four & ones << 15; /* the top bits of lanes that are 0 */
-        hits |= (uint32_t)((zero >> 15) * 0x1000200040008u >> 48 & 15) << 4 * i;
-    }
-    return hits & ((1u << WAYS) - 1);
+    typedef uint16_t eight __attribute__((vector_size(16)));
+    eight tags;
+    memcpy(&tags, b->tags, sizeof tags);
+    tags = (eight)(tags == tag);
+    uint64_t same[2]; /* any of the first eight? */
+    memcpy(same, &tags, sizeof same);
+    uint32_t hits = (uint32_t)(b->tags[8] == tag) << 8 | (uint32_t)(b->tags[9] == tag) << 9;
+    if (same[0] | same[1])
+        for (unsigned slot = 0; slot < 8; slot++)
+            hits |= (uint32_t)(b->tags[slot] == tag) << slot;
+    return hits;
 }
 
-/* Looks through one bucket: true when it has the record; in `half` what may be it. */
-static inline bool find_in(const struct shard *s, struct bucket *b, uint64_t hash, uint64_t span_id,
-                           const uint8_t *trace_id, struct place *half)
+/* True when there is nothing in the slots that `find` could find; seldom false for the first time
+ * that a span id is seen. */
+static inline bool is_new(const struct shard *s, struct home home)
 {
-    for (uint32_t hits = tagged(b, (uint16_t)(hash >> 48)); hits; hits &= hits - 1) {
-        int slot = __builtin_ctz(hits);
-        if (!live(s, b, (unsigned)slot))
-            continue;
-        enum match m = match(at(s, position_in(s, b, (unsigned)slot)), span_id, trace_id);
-        if (m == MATCH_NONE)
-            continue;
-        half->ambiguous = half->ambiguous || (m == MATCH_SPAN && half->slot >= 0);
-        half->bucket = b;
-        half->slot = slot;
-        if (m == MATCH_BOTH)
-            return true;
-    }
-    return false;
+    for (uint32_t hits = tagged(home.bucket, home.tag); hits; hits &= hits - 1)
+        if (live(s, home.bucket, (unsigned)__builtin_ctz(hits)))
+            return false;
+    return !has_spilled(s, home.bucket);
 }
 
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
-static inline struct place find(const struct shard *s, uint64_t hash, uint64_t span_id,
-                                const uint8_t *trace_id)
-{
-    struct bucket *b = bucket_of(s, hash);
-    struct place place = {.bucket = b, .slot = -1};
-    if (find_in(s, b, hash, span_id, trace_id, &place) ||
-        (has_spilled(s, b) && find_in(s, neighbour_of(s, b), hash, span_id, trace_id, &place)))
-        place.ambiguous = false;
-    else if (place.ambiguous)
-        place.slot = -1;
-    return place;
-}
+struct place find(const struct shard *s, struct home home, uint64_t span_id,
+                  const uint8_t *trace_id);
 
 static inline struct record *record_at(const struct shard *s, const struct place *p)
 {
-    return p->slot < 0 ? NULL : at(s, position_in(s, p->bucket, (unsigned)p->slot));
+    return p->slot < 0 ? NULL : record_in(s, p->bucket, (unsigned)p->slot);
 }
 
-/* The next free slot or, in a full bucket, the oldest. */
-static inline unsigned spare_in(const struct shard *s, const struct bucket *b)
-{
-    unsigned slot = b->next;
-    for (unsigned n = 0; n < WAYS && live(s, b, slot); n++)
-        slot = slot + 1 < WAYS ? slot + 1 : 0;
-    return slot;
-}
+/* As `spare`, where the next slot is not free. */
+struct place spare_of_full(const struct shard *s, struct home home);
 
 /* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
-static inline struct place spare(const struct shard *s, uint64_t hash)
+static inline struct place spare(const struct shard *s, struct home home)
 {
-    struct bucket *b = bucket_of(s, hash);
-    struct place p = {.bucket = b, .slot = (int)spare_in(s, b)};
-    if (live(s, b, (unsigned)p.slot)) {
-        struct bucket *other = neighbour_of(s, b);
-        unsigned slot = spare_in(s, other);
-        if (!live(s, other, slot))
-            p = (struct place){.bucket = other, .slot = (int)slot};
-    }
-    return p;
+    unsigned slot = home.bucket->next;
+    return live(s, home.bucket, slot) ? spare_of_full(s, home)
+                                      : (struct place){.bucket = home.bucket, .slot = (int)slot};
 }
 
-static inline void fill(const struct shard *s, const struct place *p, uint64_t hash,
-                        uint64_t position)
+static inline void fill(struct home home, const struct place *p, uint64_t position)
 {
-    struct bucket *b = p->bucket, *own = bucket_of(s, hash);
     unsigned slot = (unsigned)p->slot;
-    b->next = (uint16_t)(slot + 1 < WAYS ? slot + 1 : 0);
-    set_slot(b, slot, hash, position);
-    if (b != own) {
-        position /= 8;
-        memcpy(own->spilled, &position, sizeof own->spilled);
-    }
+    p->bucket->next = slot + 1 < WAYS ? (slot + 1) & 15 : 0;
+    set_slot(p->bucket, slot, home.tag, position);
+    if (p->bucket != home.bucket)
+        set_spilled(home.bucket, position);
 }
+
+/* Makes what has left look so when positions come round. */
+void sweep(const struct shard *s, struct bucket *b);

@@ -9,68 +9,85 @@
 #include "processors/join/slots.h"
 #include "processors/join/table_internal.h"
 
-/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of seven slots are
+/* Sixteenths of the bytes: buckets, so many that with records of 110 bytes two of five slots are
  * used when the ring is full (one bucket in two hundred is full then, one in eight thousand with
  * its neighbour), and figures; records take the rest. */
-#define SLOTS_SHARE 3u
+#define SLOTS_SHARE 2u
 #define FIGURES_SHARE 2u
 #define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
 #define BYTES_PER_FAMILY 1024u   /* of the table, at least: one head for some five spans */
 
-static void advance(struct shard *s, uint32_t size)
+static void forward(const struct shard *s, uint64_t *position, uint64_t *in_ring, uint32_t size)
 {
-    s->head += size;
-    s->head_at += size;
-    if (s->head_at == s->ring_size)
-        s->head_at = 0;
+    *position += size;
+    *in_ring += size;
+    if (*in_ring == s->ring_size)
+        *in_ring = 0;
 }
 
 /* --- The ring ------------------------------------------------------------------------------- */
 
-/* Notes that a record leaves, whose place is wanted. */
-static void leave(struct join_table *t, struct shard *s, struct record *r, uint64_t now_ms,
-                  struct join_tally *out)
+/* Counts a record that leaves, and gives its figures back. */
+static inline void settle(struct join_table *t, struct shard *s, struct record *r, uint32_t now,
+                          struct join_tally *out)
 {
     if (r->pending) {
         s->n_pending--;
         tally_figures(out->unknown, figures_at(t, s, r->figures), out);
     } else {
         s->n_spans--;
-        if (!expired(t, r, now_ms)) {
+        if (!expired(t, r, now)) {
             out->evicted++;
             out->any = true;
         }
     }
-    free_figures(t, s, r);
+    if (r->figures)
+        free_figures(t, s, r);
+}
+
+/* Notes that a record leaves, whose place is wanted. */
+static void leave(struct join_table *t, struct shard *s, struct record *r, uint32_t now,
+                  struct join_tally *out)
+{
+    settle(t, s, r, now, out);
     r->dead = true;
 }
 
 /* Takes the oldest record out. */
-static void evict(struct join_table *t, struct shard *s, uint64_t now_ms, struct join_tally *out)
+static inline void evict(struct join_table *t, struct shard *s, uint32_t now,
+                         struct join_tally *out)
 {
-    struct record *r = at(s, s->tail);
+    struct record *r = (struct record *)(void *)(s->ring + s->tail_at);
     if (!r->dead)
-        leave(t, s, r, now_ms, out);
-    s->tail += size_of(r);
+        settle(t, s, r, now, out);
+    forward(s, &s->tail, &s->tail_at, size_of(r));
 }
 
-/* Room for a record of `size` bytes at the head; its position. The record must be written before
- * the next one is reserved. */
-static uint64_t reserve(struct join_table *t, struct shard *s, uint32_t size, uint64_t now_ms,
-                        struct join_tally *out)
+static void sweep_buckets(struct shard *s)
 {
+    for (; s->head >= s->sweep_at; s->sweep_at += SWEEP_BYTES / s->n_buckets)
+        sweep(s, &s->buckets[s->swept++ % s->n_buckets]);
+}
+
+/* Room for a record of `size` bytes right behind the head, which is behind it then. The record must
+ * be written before the next one is reserved. */
+static inline struct record *reserve(struct join_table *t, struct shard *s, uint32_t size,
+                                     uint32_t now, struct join_tally *out)
+{
+    if (s->head >= s->sweep_at)
+        sweep_buckets(s);
     uint32_t pad = s->head_at + size > s->ring_size ? (uint32_t)(s->ring_size - s->head_at) : 0;
     while (s->head + pad + size - s->tail > s->ring_size)
-        evict(t, s, now_ms, out);
+        evict(t, s, now, out);
     if (pad) {
         /* A record does not go round the end: what is left there is a dead one, whose header may
          * reach into the slack behind the ring. */
         *at(s, s->head) = (struct record){.size8 = (uint16_t)(pad / 8), .dead = true};
-        advance(s, pad);
+        forward(s, &s->head, &s->head_at, pad);
     }
-    uint64_t position = s->head;
-    advance(s, size);
-    return position;
+    struct record *r = (struct record *)(void *)(s->ring + s->head_at);
+    forward(s, &s->head, &s->head_at, size);
+    return r;
 }
 
 static uint32_t record_size(size_t texts)
@@ -112,11 +129,11 @@ static void adopted(const struct join_entry *e, const struct join_figures *figur
 /* Takes the figures of a span's earlier record: of samples that came first, or of the same span
  * that is sent again. */
 static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
-                          const struct join_entry *e, uint64_t now_ms, struct join_tally *out)
+                          const struct join_entry *e, uint32_t now, struct join_tally *out)
 {
     uint32_t figures = old->figures;
-    if (old->pending && expired(t, old, now_ms)) {
-        leave(t, s, old, now_ms, out);
+    if (old->pending && expired(t, old, now)) {
+        leave(t, s, old, now, out);
         return 0;
     }
     if (old->pending) {
@@ -130,6 +147,22 @@ static uint32_t take_over(struct join_table *t, struct shard *s, struct record *
     old->figures = 0;
     old->dead = true;
     return figures;
+}
+
+/* Puts the span that is entered at `position` in the place of an earlier record of it, whose
+ * figures it takes; false when there is none. */
+__attribute__((noinline)) static bool replace(struct join_table *t, struct shard *s,
+                                              struct home home, const struct join_entry *e,
+                                              uint64_t position, uint32_t now,
+                                              uint32_t *ret_figures, struct join_tally *out)
+{
+    struct place place = find(s, home, br_load64(e->span->span_id), e->span->trace_id);
+    struct record *old = record_at(s, &place);
+    if (!old)
+        return false;
+    *ret_figures = take_over(t, s, old, e, now, out);
+    set_slot(place.bucket, (unsigned)place.slot, home.tag, position);
+    return true;
 }
 
 static bool is_located(const struct join_table *t, const struct join_entry *e)
@@ -208,14 +241,18 @@ static void write_record(struct record *r, const struct join_entry *e, const str
                                                   .service = origin->where->v[JOIN_SERVICE]};
 }
 
+/* A span to be entered, looked up. */
+struct coming {
+    struct home home;
+    uint16_t shard;
+    uint64_t family; /* a hash */
+};
+
 /* Links the record with those of its trace and service, and of its thread. */
-static void link_record(struct join_table *t, struct shard *s, const struct join_entry *e,
-                        uint64_t family, uint64_t position)
+static inline void link_record(struct join_table *t, struct shard *s, const struct join_entry *e,
+                               uint64_t family, struct record *r, uint64_t position)
 {
     uint32_t shard = (uint32_t)(s - t->shards);
-    if (position < s->tail)
-        return; /* those behind it have driven it out already */
-    struct record *r = at(s, position);
     if (e->origin->service_hash && e->span->trace_id)
         join_chain_enter(t, &t->families[family & t->families_mask], shard, r->before, position);
     if (!r->located)
@@ -225,33 +262,30 @@ static void link_record(struct join_table *t, struct shard *s, const struct join
     join_chain_enter(t, &t->threads[hash & t->families_mask], shard, a->before, position);
 }
 
-/* Enters a span, and says at which position. */
-static uint64_t enter(struct join_table *t, struct shard *s, uint64_t hash,
-                      const struct join_entry *e, uint64_t now_ms, struct join_tally *out)
+/* Enters a span, and returns its record, which ends at the head. */
+__attribute__((always_inline)) static inline struct record *
+enter(struct join_table *t, struct shard *s, struct home home, const struct join_entry *e,
+      uint32_t now, struct join_tally *out)
 {
     struct shape shape = {.name_len = (uint8_t)name_len_of(e->span), .located = is_located(t, e)};
     shape.size = record_size(shape.name_len + e->origin->service_len +
                              (e->extra ? e->extra->attributes_len : 0)) +
                  (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    uint64_t position = reserve(t, s, shape.size, now_ms, out);
-    struct place place = find(s, hash, br_load64(e->span->span_id), e->span->trace_id);
-    struct record *old = record_at(s, &place);
-    if (old) {
-        shape.figures = take_over(t, s, old, e, now_ms, out);
-        set_slot(place.bucket, (unsigned)place.slot, hash, position);
-    } else {
-        place = spare(s, hash);
+    struct record *r = reserve(t, s, shape.size, now, out);
+    uint64_t position = s->head - shape.size;
+    if (is_new(s, home) || !replace(t, s, home, e, position, now, &shape.figures, out)) {
+        struct place place = spare(s, home);
         if (live(s, place.bucket, (unsigned)place.slot))
-            leave(t, s, record_at(s, &place), now_ms, out);
-        fill(s, &place, hash, position);
+            leave(t, s, record_at(s, &place), now, out);
+        fill(home, &place, position);
     }
-    write_record(at(s, position), e, &shape, tenths(now_ms));
+    write_record(r, e, &shape, now);
     s->n_spans++;
-    return position;
+    return r;
 }
 
 #define AHEAD 256u
-#define WARM_BYTES 112u   /* about what a record takes */
+#define WARM_BYTES 112u /* about what a record takes */
 #define WARM_AT_ONCE 12u
 
 /* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
@@ -264,28 +298,9 @@ static void warm(const struct shard *s, uint64_t bytes)
         __builtin_prefetch(head + i, 1);
 }
 
-struct hashes {
-    uint64_t span, family;
-};
-
-/* The entries that `order` names, all of one shard. They are linked when all are written: an
- * exchange waits for everything written before it, and so only the first one has to. */
-static void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
-                     const struct hashes *hashes, const uint16_t *order, unsigned n,
-                     uint64_t now_ms, struct join_tally *out)
-{
-    uint64_t positions[AHEAD];
-    lock(t, s);
-    warm(s, n * WARM_BYTES);
-    for (unsigned i = 0; i < n; i++)
-        positions[i] = enter(t, s, hashes[order[i]].span, &entries[order[i]], now_ms, out);
-    for (unsigned i = 0; i < n; i++)
-        link_record(t, s, &entries[order[i]], hashes[order[i]].family, positions[i]);
-    unlock(t, s);
-}
-
 /* The hash of a span's family; that of the one before, which is most likely of the same trace. */
-static uint64_t family_after(const struct join_table *t, const struct join_entry *e, uint64_t before)
+static inline uint64_t family_after(const struct join_table *t, const struct join_entry *e,
+                                    uint64_t before)
 {
     const struct join_entry *last = e - 1;
     const uint8_t *a = e->span->trace_id, *b = last->span->trace_id;
@@ -294,71 +309,99 @@ static uint64_t family_after(const struct join_table *t, const struct join_entry
     return same ? before : family_hash(t, a, e->origin->service_hash);
 }
 
-/* Hashes up to AHEAD spans, and brings on the way the cache lines that they will touch. */
-static void look_up(const struct join_table *t, const struct join_entry *entries, unsigned n,
-                    struct hashes *hashes)
+/* Hashes an entry, and brings on the way the cache lines that it will touch. `before`: of the one
+ * before it, or NULL. */
+static inline void look_up(struct join_table *t, const struct join_entry *e,
+                           const struct coming *before, struct coming *ret)
 {
-    struct join_table *table = (struct join_table *)(uintptr_t)t;
-    for (unsigned i = 0; i < n; i++) {
-        const struct br_span *span = entries[i].span;
-        struct hashes *h = &hashes[i];
-        h->span = mix(t, br_load64(span->span_id));
-        __builtin_prefetch(bucket_of(shard_of(table, h->span), h->span), 1);
-        if (!span->trace_id)
-            continue;
-        h->family = i ? family_after(t, &entries[i], h[-1].family)
-                      : family_hash(t, span->trace_id, entries[i].origin->service_hash);
-        __builtin_prefetch(&t->families[h->family & t->families_mask], 1);
-    }
+    const struct br_span *span = e->span;
+    uint64_t hash = mix(t, br_load64(span->span_id));
+    const struct shard *s = shard_of(t, hash);
+    ret->shard = (uint16_t)(s - t->shards);
+    ret->home = home_of(s, hash);
+    __builtin_prefetch(ret->home.bucket, 1);
+    if (!span->trace_id)
+        return;
+    ret->family = before ? family_after(t, e, before->family)
+                         : family_hash(t, span->trace_id, e->origin->service_hash);
+    __builtin_prefetch(&t->families[ret->family & t->families_mask], 1);
 }
 
-/* Sorted by shard, so that each lock is taken once. */
-static void enter_sorted(struct join_table *t, const struct join_entry *entries,
-                         const struct hashes *hashes, unsigned n, uint64_t now_ms,
-                         struct join_tally *out)
+/* The entries that `order` names, all of one shard. They are linked when all are written: an
+ * exchange waits for everything written before it, and so only the first one has to. */
+static void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
+                     const struct coming *coming, const uint16_t *order, unsigned n, uint32_t now,
+                     struct join_tally *out)
 {
-    uint16_t order[AHEAD], first[SHARDS + 1] = {0}, next[SHARDS];
+    uint64_t positions[AHEAD];
+    lock(t, s);
+    warm(s, n * WARM_BYTES);
+    for (unsigned i = 0; i < n; i++) {
+        const struct record *r = enter(t, s, coming[order[i]].home, &entries[order[i]], now, out);
+        positions[i] = s->head - size_of(r);
+    }
     for (unsigned i = 0; i < n; i++)
-        first[(hashes[i].span & (SHARDS - 1)) + 1]++;
+        if (positions[i] >= s->tail) /* those behind it have not driven it out already */
+            link_record(t, s, &entries[order[i]], coming[order[i]].family, at(s, positions[i]),
+                        positions[i]);
+    unlock(t, s);
+}
+
+/* Up to AHEAD entries, sorted by shard, so that each lock is taken once. */
+static void enter_sorted(struct join_table *t, const struct join_entry *entries, unsigned n,
+                         uint32_t now, struct join_tally *out)
+{
+    struct coming coming[AHEAD];
+    uint16_t order[AHEAD], first[SHARDS + 1] = {0}, next[SHARDS];
+    for (unsigned i = 0; i < n; i++) {
+        look_up(t, &entries[i], i ? &coming[i - 1] : NULL, &coming[i]);
+        first[coming[i].shard + 1]++;
+    }
     for (unsigned k = 1; k <= SHARDS; k++)
         first[k] = (uint16_t)(first[k] + first[k - 1]);
     memcpy(next, first, sizeof next);
     for (unsigned i = 0; i < n; i++)
-        order[next[hashes[i].span & (SHARDS - 1)]++] = (uint16_t)i;
+        order[next[coming[i].shard]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
         if (first[k] < first[k + 1])
-            enter_in(t, &t->shards[k], entries, hashes, order + first[k], first[k + 1] - first[k],
-                     now_ms, out);
+            enter_in(t, &t->shards[k], entries, coming, order + first[k], first[k + 1] - first[k],
+                     now, out);
     }
 }
 
-static void enter_in_order(struct join_table *t, const struct join_entry *entries,
-                           const struct hashes *hashes, unsigned n, uint64_t now_ms,
-                           struct join_tally *out)
+#define LOOK_AHEAD 16u /* entries, as long as a line takes to come from memory */
+
+/* As they come, by one thread. */
+static void enter_in_order(struct join_table *t, const struct join_entry *entries, size_t n,
+                           uint32_t now, struct join_tally *out)
 {
     struct shard *s = &t->shards[0];
-    for (unsigned i = 0; i < n; i++) {
+    struct coming coming[LOOK_AHEAD], *before = NULL;
+    for (size_t i = 0; i < n + LOOK_AHEAD; i++) {
+        struct coming *c = &coming[i % LOOK_AHEAD];
         if (i % WARM_AT_ONCE == 0)
             warm(s, WARM_AT_ONCE * WARM_BYTES);
-        uint64_t position = enter(t, s, hashes[i].span, &entries[i], now_ms, out);
-        link_record(t, s, &entries[i], hashes[i].family, position);
+        if (i >= LOOK_AHEAD) {
+            const struct join_entry *e = &entries[i - LOOK_AHEAD];
+            struct record *r = enter(t, s, c->home, e, now, out);
+            link_record(t, s, e, c->family, r, s->head - size_of(r));
+        }
+        if (i < n)
+            look_up(t, &entries[i], before, c);
+        before = c;
     }
 }
 
 void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *out)
 {
-    struct hashes hashes[AHEAD];
-    /* What is brought must still be near when its turn comes; but a lock should be worth it. */
-    size_t most = t->shard_bits ? AHEAD : AHEAD / 4;
-    for (size_t i = 0; i < n; i += most) {
-        unsigned some = (unsigned)(n - i < most ? n - i : most);
-        look_up(t, entries + i, some, hashes);
-        if (t->shard_bits)
-            enter_sorted(t, entries + i, hashes, some, now_ms, out);
-        else
-            enter_in_order(t, entries + i, hashes, some, now_ms, out);
+    if (!t->shard_bits) {
+        enter_in_order(t, entries, n, tenths(now_ms), out);
+        return;
     }
+    for (size_t i = 0; i < n; i += AHEAD)
+        enter_sorted(t, entries + i, (unsigned)(n - i < AHEAD ? n - i : AHEAD), tenths(now_ms),
+                     out);
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
@@ -385,20 +428,20 @@ static void show(struct record *r, join_found_fn *found, void *arg)
 }
 
 /* Leaves the sample's figures for a span that has not come; false when there is no room. */
-static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
-                         const struct join_sample *sample, uint64_t now_ms, struct join_tally *out)
+static bool make_pending(struct join_table *t, struct shard *s, struct home home,
+                         const struct join_sample *sample, uint32_t now, struct join_tally *out)
 {
     if (!any_figures(s))
         return false;
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = record_size(0);
-    struct record *r = at(s, reserve(t, s, size, now_ms, out));
+    struct record *r = reserve(t, s, size, now, out);
     *r = (struct record){.size8 = (uint16_t)(size / 8),
                          .span_id = span_id,
-                         .seen = tenths(now_ms),
+                         .seen = now,
                          .pending = true,
                          .has_trace = sample->trace_id != NULL};
-    struct place place = spare(s, hash);
+    struct place place = spare(s, home);
     if (live(s, place.bucket, (unsigned)place.slot)) {
         /* Spans are worth more than samples without one. */
         r->dead = true;
@@ -407,14 +450,14 @@ static bool make_pending(struct join_table *t, struct shard *s, uint64_t hash,
     if (sample->trace_id)
         memcpy(r->trace_id, sample->trace_id, 16);
     add_to_figures(t, figures_of(t, s, r, true), sample, !sample->held);
-    fill(s, &place, hash, s->head - size);
+    fill(home, &place, s->head - size);
     s->n_pending++;
     return true;
 }
 
 /* Adds a sample's figures to what is known of its span. */
-static void remember(struct join_table *t, struct shard *s, uint64_t hash,
-                     const struct place *place, const struct join_sample *sample, uint64_t now_ms,
+static void remember(struct join_table *t, struct shard *s, struct home home,
+                     const struct place *place, const struct join_sample *sample, uint32_t now,
                      struct join_tally *out)
 {
     struct record *r = record_at(s, place);
@@ -422,7 +465,7 @@ static void remember(struct join_table *t, struct shard *s, uint64_t hash,
     bool waits = !sample->held && (!r || r->pending);
     if (f) {
         add_to_figures(t, f, sample, waits);
-    } else if (!r && !place->ambiguous && make_pending(t, s, hash, sample, now_ms, out)) {
+    } else if (!r && !place->ambiguous && make_pending(t, s, home, sample, now, out)) {
         return;
     } else if (waits) {
         out->unknown[sample->type]++; /* nobody will remember it */
@@ -436,21 +479,23 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
 {
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
+    struct home home = home_of(s, hash);
     enum join_result result = JOIN_UNKNOWN;
+    uint32_t now = tenths(now_ms);
     lock(t, s);
-    struct place place = find(s, hash, span_id, sample->trace_id);
+    struct place place = find(s, home, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
-    if (r && r->pending && expired(t, r, now_ms)) {
-        leave(t, s, r, now_ms, out);
-        set_slot(place.bucket, (unsigned)place.slot, 0, 0);
+    if (r && r->pending && expired(t, r, now)) {
+        leave(t, s, r, now, out);
+        clear_slot(s, place.bucket, (unsigned)place.slot);
         place.slot = -1;
     } else if (r && !r->pending) {
-        result = expired(t, r, now_ms) ? JOIN_TOO_LATE : JOIN_FOUND;
+        result = expired(t, r, now) ? JOIN_TOO_LATE : JOIN_FOUND;
     }
     if (result == JOIN_FOUND)
         show(r, found, arg);
     if (add && result != JOIN_TOO_LATE)
-        remember(t, s, hash, &place, sample, now_ms, out);
+        remember(t, s, home, &place, sample, now, out);
     unlock(t, s);
     return result;
 }
@@ -461,7 +506,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
     lock(t, s);
-    struct place place = find(s, hash, span_id, sample->trace_id);
+    struct place place = find(s, home_of(s, hash), span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
     if (f)
@@ -478,7 +523,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
     lock(t, s);
-    struct place place = find(s, hash, id, trace_id);
+    struct place place = find(s, home_of(s, hash), id, trace_id);
     const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
     if (any) {
@@ -494,15 +539,16 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
-    uint64_t keep = 2 * (t->window_ms / 100) + 10;
+    uint64_t keep = 2ull * t->window + 10;
+    uint32_t now = tenths(now_ms);
     for (unsigned k = 0; k < n_shards(t); k++) {
         struct shard *s = &t->shards[k];
         lock(t, s);
         while (s->tail < s->head) {
             const struct record *r = at(s, s->tail);
-            if (!r->dead && age(r->seen, now_ms) <= keep)
+            if (!r->dead && age(r->seen, now) <= keep)
                 break;
-            evict(t, s, now_ms, out);
+            evict(t, s, now, out);
         }
         unlock(t, s);
     }
@@ -510,7 +556,7 @@ void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally 
 
 void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *ret)
 {
-    uint32_t oldest = 0;
+    uint32_t oldest = 0, now = tenths(now_ms);
     *ret = (struct join_stats){.max_bytes = t->max_bytes};
     for (unsigned k = 0; k < n_shards(t); k++) {
         struct shard *s = &t->shards[k];
@@ -521,8 +567,8 @@ void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *
         uint64_t p = s->tail;
         while (p < s->head && at(s, p)->dead)
             p += size_of(at(s, p));
-        if (p < s->head && age(at(s, p)->seen, now_ms) > oldest)
-            oldest = age(at(s, p)->seen, now_ms);
+        if (p < s->head && age(at(s, p)->seen, now) > oldest)
+            oldest = age(at(s, p)->seen, now);
         unlock(t, s);
     }
     ret->oldest_ms = (uint64_t)oldest * 100;
@@ -543,7 +589,8 @@ static void init_shard(const struct join_table *t, struct shard *s, uint8_t *mem
     s->ring = memory + slots + figures;
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
-    s->head = s->tail = s->head_at = RESERVED;
+    s->head = s->tail = s->head_at = s->tail_at = RESERVED;
+    s->sweep_at = RESERVED + SWEEP_BYTES / s->n_buckets;
 }
 
 /* A power of two. */
@@ -558,7 +605,7 @@ static size_t families_in(size_t max_bytes)
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared)
 {
-    unsigned bits = shared ? SHARDS_BITS : 0;
+    unsigned bits = shared || max_bytes > RING_MAX ? SHARDS_BITS : 0;
     /* From the system and not from the allocator: pages are made when they are first used, and
      * large ones spare a twentieth of the time. */
     size_t n_families = families_in(max_bytes), families = n_families * sizeof(uint64_t);
@@ -585,7 +632,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
         init_shard(t, &t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
     t->max_bytes = all + heads;
-    t->window_ms = window_ms;
+    t->window = (uint32_t)(window_ms / 100);
     join_names_init(t);
     return t;
 }

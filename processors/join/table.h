@@ -25,7 +25,8 @@ struct join_table;
 #define JOIN_TYPES 64             /* profile types told apart; the last one is "other" */
 #define JOIN_SPAN_TYPES 6         /* of them on one span; past that the last one becomes "other" */
 #define JOIN_VALUE_MAX 255        /* bytes of a name or of an attribute's value that are kept */
-#define JOIN_BYTES_MIN (1u << 20) /* the smallest table */
+#define JOIN_BYTES_MIN (1u << 20)   /* the smallest table */
+#define JOIN_BYTES_MAX (1ull << 37) /* the largest */
 #define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
 #define JOIN_TOP_MAX 48u                /* counters of functions of one span */
 #define JOIN_TOP_SHOWN_MAX 20u
@@ -158,10 +159,11 @@ struct join_tally {
     void *arg;
 };
 
-/* A table of `max_bytes` (at least JOIN_BYTES_MIN) for spans of the last `window_ms`, with `n_top`
- * counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`: spans are
- * found by where they ran, too; not `shared`: all calls
- * will come from one thread, which costs less. NULL when there is no memory. `now_ms` below is monotonic; what different threads hand in may differ by a little. */
+/* A table of `max_bytes` (JOIN_BYTES_MIN to JOIN_BYTES_MAX) for spans of the last `window_ms`, with
+ * `n_top` counters of functions for each span that has samples (JOIN_TOP_MAX at most); `threads`:
+ * spans are found by where they ran, too; not `shared`: all calls will come from one thread, which
+ * costs less. NULL when there is no memory. `now_ms` below is monotonic; what different threads
+ * hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared);
 void join_table_free(struct join_table *t);

@@ -14,19 +14,24 @@
 
 #define SHARDS_BITS 4u /* where threads share the table; one thread has one ring */
 #define SHARDS (1u << SHARDS_BITS)
-#define WAYS 7u /* slots of a bucket */
+#define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICES 4096u
-#define RESERVED 8u /* position 0 means an empty slot */
+#define RESERVED 256u /* where positions begin, so that zeros are before every tail */
+#define RING_MAX (1ull << 33)    /* bytes of a shard: a quarter of what a slot's position can say */
+#define SWEEP_BYTES (1ull << 34) /* that are entered while all buckets are swept once: half of it */
 
 /* A cache line. Slots are filled one after the other, round and round, so that the next one is the
- * oldest, whose record most likely has left. Tags lie together: two words tell which may match.
- * What a full bucket has no room for lies in its neighbour, the next line or the one before. */
+ * oldest, whose record most likely has left. Tags lie together: three words tell which may match.
+ * What a full bucket has no room for lies in its neighbour, the next line or the one before.
+ *
+ * Of a position a slot has the low 32 bits, in units of 8 bytes: half a minute's at full speed.
+ * So before they come round buckets are swept, one now and then, of records that have left. */
 struct bucket {
     uint16_t tags[WAYS];
-    uint16_t next;               /* slot to fill */
-    uint8_t positions[6 * WAYS]; /* six bytes each, in units of 8 bytes */
-    uint8_t spilled[6];          /* position of the last record of its own in the neighbour */
+    uint32_t positions[WAYS];
+    uint32_t spilled : 28; /* the last record of its own in the neighbour, in units of 128 bytes */
+    uint32_t next : 4;     /* slot to fill */
 };
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
@@ -62,7 +67,9 @@ struct shard {
     uint64_t n_buckets;
     uint8_t *ring;
     uint64_t ring_size, head, tail;   /* positions only grow */
-    uint64_t head_at;                 /* head % ring_size */
+    uint64_t head_at, tail_at;        /* where in the ring they are */
+    uint64_t sweep_at;                /* the head at which the next bucket is swept */
+    uint64_t swept;                   /* buckets, in all */
     uint8_t *figures;                 /* n_figures of the table's figures_size */
     uint32_t n_figures, used_figures; /* those past used_figures were never taken */
     uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
@@ -72,7 +79,7 @@ struct shard {
 struct join_table {
     struct shard shards[SHARDS];
     size_t max_bytes;
-    uint64_t window_ms;
+    uint32_t window; /* tenths of a second */
     uint64_t secret[2];
     void *memory;
     size_t memory_len;
@@ -104,17 +111,17 @@ static inline uint32_t tenths(uint64_t now_ms)
     return (uint32_t)(now_ms / 100);
 }
 
-/* Tenths of a second that passed since. Workers read the clock once a loop turn, so that what one
+/* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what one
  * of them entered may lie in another's future. */
-static inline uint32_t age(uint32_t seen, uint64_t now_ms)
+static inline uint32_t age(uint32_t seen, uint32_t now)
 {
-    int32_t passed = (int32_t)(tenths(now_ms) - seen);
+    int32_t passed = (int32_t)(now - seen);
     return passed > 0 ? (uint32_t)passed : 0;
 }
 
-static inline bool expired(const struct join_table *t, const struct record *r, uint64_t now_ms)
+static inline bool expired(const struct join_table *t, const struct record *r, uint32_t now)
 {
-    return age(r->seen, now_ms) > t->window_ms / 100;
+    return age(r->seen, now) > t->window;
 }
 
 static inline unsigned n_shards(const struct join_table *t)

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "processors/join/table_internal.h"
+#include "processors/join/slots.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 
@@ -570,8 +570,8 @@ static void records_of_every_size_go_round(void **state)
     join_table_free(t);
 }
 
-/* A bucket and its neighbour have room for fourteen. With some 8,900 of the shortest records in
- * 21,000 slots they are full now and then, and the oldest span leaves although the ring has room:
+/* A bucket and its neighbour have room for twenty. With some 9,700 of the shortest records in
+ * 20,000 slots they are full now and then, and the oldest span leaves although the ring has room:
  * its record lies dead there. */
 static void full_buckets_lose_their_oldest(void **state)
 {
@@ -597,8 +597,17 @@ static void full_buckets_lose_their_oldest(void **state)
     join_table_free(t);
 }
 
-/* A record of these takes 88 bytes, and 11/16 of 31/32 of the table are ring: 8,100 fit. */
-/* What is kept of a position are its low bits, and those come round: after months. */
+/* Goes on at a later position, after spans that have all left. */
+static void jump(struct join_table *t, uint64_t position)
+{
+    for (unsigned k = 0; k < n_shards(t); k++) {
+        struct shard *s = &t->shards[k];
+        assert_true(s->head == s->tail && s->head < position);
+        s->head = s->tail = position;
+    }
+}
+
+/* What is kept of a position are its low bits, and those come round: in a family after months. */
 static void positions_come_round(void **state)
 {
     (void)state;
@@ -606,8 +615,9 @@ static void positions_come_round(void **state)
     for (unsigned bits = 44 + 3; bits <= 48 + 3; bits += 4) {
         struct join_table *t = make(MIB);
         struct join_tally tally = {0};
+        jump(t, (1ull << bits) - 2048);
         for (unsigned k = 0; k < n_shards(t); k++)
-            t->shards[k].head = t->shards[k].tail = (1ull << bits) - 2048;
+            t->shards[k].sweep_at = t->shards[k].head - SWEEP_BYTES;
         for (uint64_t n = 1; n <= 2000; n++) {
             struct ids i = ids(1 + n / 8, n);
             struct join_span s = span_of(&i, "x");
@@ -625,6 +635,44 @@ static void positions_come_round(void **state)
     }
 }
 
+static uint64_t live_slots(const struct join_table *t)
+{
+    uint64_t n = 0;
+    for (unsigned k = 0; k < n_shards(t); k++) {
+        const struct shard *s = &t->shards[k];
+        for (uint64_t b = 0; b < s->n_buckets; b++)
+            for (unsigned slot = 0; slot < WAYS; slot++)
+                n += live(s, &s->buckets[b], slot);
+    }
+    return n;
+}
+
+/* In a slot they come round after 32 GiB, here in eight steps: what has left must not seem to be
+ * there again, where by then another record is, or the middle of one. */
+static void what_has_left_does_not_come_round(void **state)
+{
+    (void)state;
+    struct join_table *t = make(MIB);
+    struct join_tally tally = {0};
+    enum { STEPS = 40, N = 600 };
+    for (uint64_t step = 0; step < STEPS; step++) {
+        struct seen seen = {0};
+        uint64_t now = NOW + step * 10 * WINDOW_MS;
+        for (uint64_t k = step * N + 1; k <= (step + 1) * N; k++)
+            enter(t, 1, k, "a", now, &tally);
+        assert_int_equal(stats(t, now).spans, N);
+        assert_int_equal(live_slots(t), N);
+        assert_int_equal(look(t, 1, (step + 1) * N, now, &seen), JOIN_FOUND);
+        assert_int_equal(look(t, 1, step * N, now, &seen), JOIN_UNKNOWN);
+        join_table_expire(t, now + 5 * WINDOW_MS, &tally);
+        assert_int_equal(stats(t, now).spans, 0);
+        jump(t, (step + 1) << 32 | RESERVED);
+    }
+    assert_int_equal(tally.evicted, 0);
+    join_table_free(t);
+}
+
+/* A record of these takes 88 bytes, and 12/16 of 31/32 of the table are ring: 8,600 fit. */
 static void what_left_after_its_window_was_not_evicted(void **state)
 {
     (void)state;
@@ -843,6 +891,7 @@ int main(void)
         cmocka_unit_test(records_of_every_size_go_round),
         cmocka_unit_test(full_buckets_lose_their_oldest),
         cmocka_unit_test(positions_come_round),
+        cmocka_unit_test(what_has_left_does_not_come_round),
         cmocka_unit_test(what_left_after_its_window_was_not_evicted),
         cmocka_unit_test(statistics_say_what_is_there),
         cmocka_unit_test(types_are_numbered_by_name),
