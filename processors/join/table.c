@@ -199,8 +199,8 @@ struct shape {
 };
 
 /* Field by field: a whole struct would be made elsewhere first. */
-static void write_record(struct record *r, const struct join_entry *e, const struct shape *shape,
-                         uint32_t seen)
+static inline void write_record(struct record *r, const struct join_entry *e,
+                                const struct shape *shape, uint32_t seen)
 {
     static const struct join_extra none;
     const struct br_span *span = e->span;
@@ -244,8 +244,7 @@ static void write_record(struct record *r, const struct join_entry *e, const str
 /* A span to be entered, looked up. */
 struct coming {
     struct home home;
-    uint16_t shard;
-    uint64_t family; /* a hash */
+    uint64_t shard, family; /* a number, a hash */
 };
 
 /* Links the record with those of its trace and service, and of its thread. */
@@ -286,7 +285,7 @@ enter(struct join_table *t, struct shard *s, struct home home, const struct join
 
 #define AHEAD 256u
 #define WARM_BYTES 112u /* about what a record takes */
-#define WARM_AT_ONCE 12u
+#define WARM_AT_ONCE 16u
 
 /* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
  */
@@ -316,9 +315,8 @@ static inline void look_up(struct join_table *t, const struct join_entry *e,
 {
     const struct br_span *span = e->span;
     uint64_t hash = mix(t, br_load64(span->span_id));
-    const struct shard *s = shard_of(t, hash);
-    ret->shard = (uint16_t)(s - t->shards);
-    ret->home = home_of(s, hash);
+    ret->shard = hash & (n_shards(t) - 1);
+    ret->home = home_of(&t->shards[ret->shard], hash);
     __builtin_prefetch(ret->home.bucket, 1);
     if (!span->trace_id)
         return;
