@@ -281,18 +281,19 @@ static void find_spans(struct br_item *item)
     struct br_err err;
     const uint8_t *data;
     uint32_t repaired;
-    size_t bytes = item->n_items * sizeof *item->spans;
-    struct br_span *spans = br_arena_alloc(&item->arena, bytes);
     struct br_item *again = br_item_new(item->host, item->signal);
-    bool ok = spans && again && br_item_write(item, &rope) == 0;
+    bool ok = again && br_item_write(item, &rope) == 0;
     struct br_buf *flat = ok ? br_rope_flat(&rope, item->host->pool, &data) : NULL;
     if (flat && br_walk(again, flat, data, rope.len, &options, &repaired, &err) == 0) {
         uint32_t owes = item->n_held;
-        memcpy(spans, again->spans, bytes);
+        struct br_span *spans = again->spans;
+        struct br_buf *spans_buf = again->spans_buf;
+        again->spans_buf = NULL; /* it is moved */
         br_item_clear_parts(item);
         (void)br_item_absorb(item, again); /* into an empty item: cannot fail */
         item->n_held = owes;
         item->spans = spans;
+        item->spans_buf = spans_buf;
     }
     br_buf_unref(flat);
     br_rope_release(&rope);

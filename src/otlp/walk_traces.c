@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "otlp/walk_internal.h"
+#include "pipeline/host.h"
 
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
@@ -211,15 +212,17 @@ static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint
     if (n == w->cap_spans) {
         size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
         uint32_t cap = n ? n * 2 : first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
-        struct br_span *grown = br_arena_alloc(&item->arena, cap * sizeof *grown);
-        if (!grown) {
+        size_t room = cap * sizeof *item->spans;
+        if (!item->spans_buf)
+            item->spans_buf = br_buf_new(item->host->pool, room);
+        else /* full, or of a walk that began anew */
+            item->spans_buf->len = (uint32_t)(n * sizeof *item->spans);
+        if (!item->spans_buf || br_buf_reserve(&item->spans_buf, room)) {
             w->what = "out of memory";
             w->code = BR_ENOMEM;
             return NULL;
         }
-        if (n)
-            memcpy(grown, item->spans, n * sizeof *grown);
-        item->spans = grown;
+        item->spans = (struct br_span *)(void *)item->spans_buf->data;
         w->cap_spans = cap;
     }
     return &item->spans[n];

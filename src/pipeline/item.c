@@ -85,6 +85,12 @@ void br_item_take_debt(struct br_item *item, struct br_item *from)
     from->n_held -= n;
 }
 
+static void drop_spans(struct br_item *item)
+{
+    item->spans = NULL;
+    item->spans_buf = br_buf_unref(item->spans_buf);
+}
+
 int br_item_absorb(struct br_item *into, struct br_item *from)
 {
     if (into->n_parts == 0) {
@@ -106,8 +112,10 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_held += from->n_held;
     from->n_parts = from->n_items = from->n_held = 0;
     from->size = 0;
-    /* Both lists are void: into's is not complete any more, from's is in an arena that ends first. */
-    into->spans = from->spans = NULL;
+    /* Both lists are void: into's is not complete any more, and from may live until into has arrived
+     * somewhere, for which its list is much to keep. */
+    drop_spans(into);
+    drop_spans(from);
     return 0;
 }
 
@@ -317,7 +325,8 @@ struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt deb
             part_ref(&item->parts[i]);
         child->n_items = item->n_items;
         child->size = item->size;
-        child->spans = item->spans; /* in the parent's arena, which outlives the child */
+        child->spans = item->spans;
+        child->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
         child->metadata = item->metadata;
         if (debt == BR_DEBT_MOVE)
             br_item_take_debt(child, item);
@@ -438,6 +447,7 @@ void br_item_free(struct br_item *item)
         return;
     br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
     br_item_clear_parts(item);
+    drop_spans(item);
     br_arena_release(&item->arena);
     br_free(item);
 }

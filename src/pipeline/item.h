@@ -88,7 +88,8 @@ struct br_item {
     size_t size; /* bytes of the parts, as on the wire; but extensions count with their own tags and
                     lengths, which the wire has not: a few bytes more than br_item_write writes,
                     never less */
-    struct br_span *spans; /* n_items of them in order, or NULL; in the arena */
+    struct br_span *spans;    /* n_items of them in order, in spans_buf; or NULL */
+    struct br_buf *spans_buf; /* or NULL */
     struct br_arena arena;
     uint32_t received_items;   /* n_items when it was received */
     uint64_t received_ms;      /* monotonic */
