@@ -3,22 +3,16 @@
  */
 #pragma once
 
-#include "otlp/dictionary.h"
-#include "otlp/edit.h"
+#include "otlp/extension.h"
 
 #define JOIN_KEYS_MAX 18 /* span.name, 16 more, and profile.join */
 
-struct br_map;
-
 struct join_extension {
-    struct br_arena *arena;
-    struct br_addition fields; /* of ProfilesDictionary */
-    size_t cap;
-    uint32_t n_strings, n_attributes, n_links; /* entries of the dictionary and these */
-    uint32_t keys[JOIN_KEYS_MAX];              /* string index of each key; 0: not there yet */
-    uint32_t others[JOIN_KEYS_MAX];            /* attribute index of each key's `_other` */
-    struct br_map *known;                      /* indices + 1 by content */
-    bool no_memory;                            /* what it says is not to be used */
+    struct br_extension made;
+    uint32_t keys[JOIN_KEYS_MAX];   /* string index of each key; 0: not there yet */
+    uint32_t others[JOIN_KEYS_MAX]; /* attribute index of each key's `_other` */
+    struct br_map *seen;            /* attribute indices + 1 by key number and value */
+    bool no_memory;                 /* what it says is not to be used */
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */

@@ -419,7 +419,7 @@ static void join_resource(struct run *r, const struct br_part *part, struct br_a
 static void write_parts(struct run *r, struct br_addition **additions)
 {
     uint32_t n_parts = r->item->n_parts;
-    if (r->no_memory || r->extension.no_memory || join_extension_write(&r->extension, r->item))
+    if (r->no_memory || join_extension_write(&r->extension, r->item))
         return; /* the samples pass as they came; the figures are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         struct br_part *part = &r->item->parts[i];

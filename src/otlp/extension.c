@@ -78,3 +78,26 @@ uint32_t br_extension_add(struct br_extension *e, enum br_table table, const voi
     e->no_memory = e->no_memory || rc == BR_ENOMEM;
     return index;
 }
+
+int br_extension_write(const struct br_extension *e, struct br_item *item)
+{
+    if (e->no_memory)
+        return BR_ENOMEM;
+    if (!e->fields.len)
+        return 0;
+    struct br_buf *buf = br_buf_new(item->host->pool, br_len_size(2, e->fields.len));
+    if (!buf)
+        return BR_ENOMEM;
+    uint8_t *p = br_put_varint(buf->data, BR_TAG(2, BR_WIRE_LEN));
+    p = br_put_varint(p, e->fields.len);
+    struct br_part part = {.kind = BR_PART_DICTIONARY,
+                           .buf = buf,
+                           .raw = buf->data,
+                           .body_at = (uint32_t)(p - buf->data),
+                           .extension = true};
+    p = br_put_bytes(p, e->fields.data, e->fields.len);
+    buf->len = part.raw_len = (uint32_t)(p - buf->data);
+    int rc = br_item_add_part(item, &part);
+    br_buf_unref(buf);
+    return rc;
+}

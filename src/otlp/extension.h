@@ -28,3 +28,7 @@ void br_extension_release(struct br_extension *e);
  * without memory. */
 uint32_t br_extension_add(struct br_extension *e, enum br_table table, const void *entry,
                           size_t len);
+
+/* Makes it a part of the item, a dictionary that only adds to the one before. Returns 0 (also where
+ * there is nothing) or BR_ENOMEM. */
+int br_extension_write(const struct br_extension *e, struct br_item *item);
