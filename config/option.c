@@ -78,18 +78,7 @@ static bool parse_int(const char *s, int64_t *ret)
     s += hex ? 2 : 0;
     if (!*s || (!hex && s[0] == '0' && s[1]))
         return false;
-    uint64_t v = 0, base = hex ? 16 : 10;
-    for (; *s; s++) {
-        const char *digits = "0123456789abcdef", *at = strchr(digits, *s | (*s >= 'A' ? 0x20 : 0));
-        uint64_t digit = at ? (uint64_t)(at - digits) : base;
-        if (digit >= base || __builtin_mul_overflow(v, base, &v) ||
-            __builtin_add_overflow(v, digit, &v))
-            return false;
-    }
-    if (v > (uint64_t)INT64_MAX + negative)
-        return false;
-    *ret = negative ? (int64_t)(0 - v) : (int64_t)v;
-    return true;
+    return br_parse_int(s, hex ? 16 : 10, negative, ret);
 }
 
 static bool parse_double(const char *s, double *ret)

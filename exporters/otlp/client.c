@@ -49,8 +49,8 @@ static void read_partial_json(const uint8_t *text, size_t len, enum br_signal si
 {
     json_t *root = json_loadb((const char *)text, len, 0, NULL);
     const json_t *partial = json_object_get(root, "partialSuccess");
-    const json_t *n = json_object_get(partial, signal == BR_TRACES ? "rejectedSpans"
-                                                                   : "rejectedProfiles");
+    const json_t *n =
+        json_object_get(partial, signal == BR_TRACES ? "rejectedSpans" : "rejectedProfiles");
     const char *message = json_string_value(json_object_get(partial, "errorMessage"));
     long long rejected = json_integer_value(n);
     for (const char *c = json_string_value(n); c && *c >= '0' && *c <= '9' && rejected < UINT32_MAX;
@@ -86,10 +86,10 @@ static struct br_outcome read_grpc(const struct br_call *c)
     if (x->grpc_status < 0) {
         /* Not a gRPC answer; grpc/doc/http-grpc-status-mapping.md. */
         unsigned http = x->http_status;
-        status = http == 400   ? BR_STATUS_INTERNAL
-                 : http == 401 ? BR_STATUS_UNAUTHENTICATED
-                 : http == 403 ? BR_STATUS_PERMISSION_DENIED
-                 : http == 404 ? BR_STATUS_UNIMPLEMENTED
+        status = http == 400                                   ? BR_STATUS_INTERNAL
+                 : http == 401                                 ? BR_STATUS_UNAUTHENTICATED
+                 : http == 403                                 ? BR_STATUS_PERMISSION_DENIED
+                 : http == 404                                 ? BR_STATUS_UNIMPLEMENTED
                  : http == 429 || (http >= 502 && http <= 504) ? BR_STATUS_UNAVAILABLE
                                                                : BR_STATUS_UNKNOWN;
     }
@@ -114,9 +114,8 @@ static struct br_outcome read_http(const struct br_call *c)
         (void)br_status_decode(x->response->data, x->response->len, &code, message, sizeof message,
                                &ignored);
     else if (x->response)
-        (void)snprintf(message, sizeof message, "%.*s", (int)(x->response->len < 120
-                                                                  ? x->response->len
-                                                                  : 120),
+        (void)snprintf(message, sizeof message, "%.*s",
+                       (int)(x->response->len < 120 ? x->response->len : 120),
                        (const char *)x->response->data);
     return br_call_refusal(x, message);
 }
@@ -147,20 +146,6 @@ static int to_json(struct otlp_sender *s, const struct br_rope *plain, enum br_s
     return rc;
 }
 
-/* Replaces the rope by its compressed form. */
-static int pack(struct otlp_sender *s, struct br_rope *body)
-{
-    struct br_buf *packed = NULL;
-    int rc = br_compress(s->codec, s->target->compression, s->target->level, body, 0,
-                         s->node->host->pool, &packed);
-    if (rc)
-        return rc;
-    br_rope_release(body);
-    rc = br_rope_add(body, packed, packed->data, packed->len);
-    br_buf_unref(packed);
-    return rc;
-}
-
 static int make_body(struct otlp_sender *s, const struct br_item *item, struct br_rope *body)
 {
     int rc = br_item_write(item, body);
@@ -171,7 +156,8 @@ static int make_body(struct otlp_sender *s, const struct br_item *item, struct b
         *body = json;
     }
     if (!rc && s->target->compression != BR_ENCODING_NONE)
-        rc = pack(s, body);
+        rc = br_compress_rope(s->codec, s->target->compression, s->target->level, body,
+                              s->node->host->pool);
     return rc;
 }
 
@@ -190,9 +176,9 @@ void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
     x->grpc = t->grpc;
     x->path = t->path[item->signal];
     x->authority = t->authority;
-    x->content_type = t->grpc                         ? "application/grpc"
+    x->content_type = t->grpc                       ? "application/grpc"
                       : t->encoding == OTLP_AS_JSON ? "application/json"
-                                                      : "application/x-protobuf";
+                                                    : "application/x-protobuf";
     if (t->compression != BR_ENCODING_NONE)
         x->content_encoding = br_encoding_name(t->compression);
     x->user_agent = t->user_agent;

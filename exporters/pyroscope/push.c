@@ -171,16 +171,9 @@ static int set_headers(struct pyroscope_push *p, struct br_call *c)
 
 static int make_body(struct pyroscope_push *p, const struct br_item *item, struct br_rope *body)
 {
-    struct br_buf *packed = NULL;
     int rc = br_item_write(item, body);
-    if (rc || !p->config.gzip)
-        return rc;
-    rc = br_compress(p->codec, BR_ENCODING_GZIP, 0, body, 0, p->node->host->pool, &packed);
-    if (rc)
-        return rc;
-    br_rope_release(body);
-    rc = br_rope_add(body, packed, packed->data, packed->len);
-    br_buf_unref(packed);
+    if (!rc && p->config.gzip)
+        rc = br_compress_rope(p->codec, BR_ENCODING_GZIP, 0, body, p->node->host->pool);
     return rc;
 }
 

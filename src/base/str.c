@@ -363,3 +363,22 @@ uint64_t br_hash(const void *data, size_t len)
         h = (h ^ p[i]) * 0x100000001b3u;
     return h;
 }
+
+bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret)
+{
+    uint64_t v = 0;
+    if (!*digits)
+        return false;
+    for (const char *s = digits; *s; s++) {
+        static const char all[] = "0123456789abcdef";
+        const char *at = strchr(all, *s | (*s >= 'A' ? 0x20 : 0));
+        uint64_t digit = at ? (uint64_t)(at - all) : base;
+        if (digit >= base || __builtin_mul_overflow(v, base, &v) ||
+            __builtin_add_overflow(v, digit, &v))
+            return false;
+    }
+    if (v > (uint64_t)INT64_MAX + negative)
+        return false;
+    *ret = negative ? (int64_t)(0 - v) : (int64_t)v;
+    return true;
+}

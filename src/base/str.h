@@ -49,6 +49,10 @@ bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size);
  * Returns the number of bytes, or -1 when it is not base64. */
 long br_base64_decode(const char *text, size_t len, uint8_t *out);
 
+/* Reads the digits of a number in base 2 to 16, in either case, up to the end of the string; false when
+ * there are none, another character, or more than an int64_t holds with the sign that `negative` says. */
+bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret);
+
 /* Length of the longest valid UTF-8 prefix (RFC 3629: no surrogates, nothing overlong). Equal to
  * `len` when all of it is valid. */
 size_t br_utf8_valid(const uint8_t *data, size_t len);

@@ -182,31 +182,11 @@ static bool put_double(double v, struct br_arena *arena, struct br_value *ret)
 
 /* --- Numbers in texts ------------------------------------------------------------------------ */
 
-/* Digits of a base from 2 to 16, within int64. */
-static bool parse_digits(const char *s, uint64_t base, bool negative, int64_t *ret)
-{
-    uint64_t v = 0;
-    if (!*s)
-        return false;
-    for (; *s; s++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *at = strchr(digits, *s | (*s >= 'A' ? 0x20 : 0));
-        uint64_t digit = at ? (uint64_t)(at - digits) : base;
-        if (digit >= base || __builtin_mul_overflow(v, base, &v) ||
-            __builtin_add_overflow(v, digit, &v))
-            return false;
-    }
-    if (v > (uint64_t)INT64_MAX + negative)
-        return false;
-    *ret = negative ? (int64_t)(0 - v) : (int64_t)v;
-    return true;
-}
-
 /* As Go's strconv.ParseInt reads base 10. */
 static bool parse_int(const char *s, int64_t *ret)
 {
     bool negative = *s == '-';
-    return parse_digits(s + (*s == '-' || *s == '+'), 10, negative, ret);
+    return br_parse_int(s + (*s == '-' || *s == '+'), 10, negative, ret);
 }
 
 /* As strconv.ParseInt reads base 0: 0x, 0o, 0b, and a plain 0 for octal. */
@@ -215,16 +195,16 @@ static bool parse_int_prefixed(const char *s, int64_t *ret)
     bool negative = *s == '-';
     s += *s == '-' || *s == '+';
     if (s[0] != '0' || !s[1])
-        return parse_digits(s, 10, negative, ret);
+        return br_parse_int(s, 10, negative, ret);
     switch (s[1] | 0x20) {
     case 'x':
-        return parse_digits(s + 2, 16, negative, ret);
+        return br_parse_int(s + 2, 16, negative, ret);
     case 'o':
-        return parse_digits(s + 2, 8, negative, ret);
+        return br_parse_int(s + 2, 8, negative, ret);
     case 'b':
-        return parse_digits(s + 2, 2, negative, ret);
+        return br_parse_int(s + 2, 2, negative, ret);
     default:
-        return parse_digits(s + 1, 8, negative, ret);
+        return br_parse_int(s + 1, 8, negative, ret);
     }
 }
 

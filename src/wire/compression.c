@@ -472,3 +472,16 @@ int br_compress(struct br_codec *c, enum br_encoding encoding, int level,
         return encode_zstd(c, level, payload, reserve, pool, ret);
     return encode_deflate(c, encoding == BR_ENCODING_GZIP, level, payload, reserve, pool, ret);
 }
+
+int br_compress_rope(struct br_codec *c, enum br_encoding encoding, int level,
+                     struct br_rope *payload, struct br_pool *pool)
+{
+    struct br_buf *packed = NULL;
+    int rc = br_compress(c, encoding, level, payload, 0, pool, &packed);
+    if (rc)
+        return rc;
+    br_rope_release(payload);
+    rc = br_rope_add(payload, packed, packed->data, packed->len);
+    br_buf_unref(packed);
+    return rc;
+}

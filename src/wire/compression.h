@@ -60,3 +60,8 @@ int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *
 int br_compress(struct br_codec *c, enum br_encoding encoding, int level,
                 const struct br_rope *payload, size_t reserve, struct br_pool *pool,
                 struct br_buf **ret);
+
+/* As br_compress, putting what it makes in the place of the payload; on failure that is as it was, or
+ * empty. */
+int br_compress_rope(struct br_codec *c, enum br_encoding encoding, int level,
+                     struct br_rope *payload, struct br_pool *pool);
