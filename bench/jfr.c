@@ -6,17 +6,11 @@
  *
  *     jfr FILE [SECONDS]
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
-#include "base/buf.h"
-#include "base/mem.h"
-#include "pipeline/host.h"
 #include "profile/jfr.h"
+#include "base/mem.h"
+#include "bench/bench.h"
+#include "pipeline/host.h"
 #include "profile/profile.h"
-
-#define FILE_MAX (1u << 30)
 
 struct bench {
     struct br_host host;
@@ -26,33 +20,6 @@ struct bench {
     struct br_profile_source source;
     uint32_t n_events;
 };
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static _Noreturn void die(const char *what, const char *name)
-{
-    (void)fprintf(stderr, "jfr: %s: %s\n", name, what);
-    exit(1);
-}
-
-static void read_file(struct bench *b, const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f || fseek(f, 0, SEEK_END))
-        die("cannot be read", path);
-    long len = ftell(f);
-    rewind(f);
-    b->file = len > 0 && len <= FILE_MAX ? br_buf_new(b->host.pool, (size_t)len) : NULL;
-    if (!b->file || fread(b->file->data, 1, (size_t)len, f) != (size_t)len)
-        die("cannot be read", path);
-    b->file->len = (uint32_t)len;
-    (void)fclose(f);
-}
 
 /* Events that are samples. */
 static uint32_t count_events(const struct bench *b)
@@ -106,12 +73,12 @@ int main(int argc, char **argv)
     if (argc < 2)
         die("FILE [SECONDS]", "usage");
     double seconds = argc > 2 ? strtod(argv[2], NULL) : 3;
-    struct bench b = {.host = {.ops = &ops, .pool = br_pool_new(FILE_MAX)},
-                      .arena = {.max = FILE_MAX}};
-    b.build = b.host.pool ? br_build_new(&b.host, FILE_MAX) : NULL;
+    struct bench b = {.host = {.ops = &ops, .pool = br_pool_new(BR_BUF_MAX)},
+                      .arena = {.max = BR_BUF_MAX}};
+    b.build = b.host.pool ? br_build_new(&b.host, BR_BUF_MAX) : NULL;
     if (!b.build)
         die("no memory", argv[0]);
-    read_file(&b, argv[1]);
+    b.file = read_file(b.host.pool, argv[1]);
     b.n_events = count_events(&b);
     if (!b.n_events)
         die("no samples", argv[1]);

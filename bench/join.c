@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What entering spans into the join's table costs: different spans without end, 200 at a time, into a
- * table that is full, and then looking them up as samples do. Prints the best round's nanoseconds.
+ * What entering spans into the join's table costs: different spans without end, 200 at a time, into
+ * a table that is full, and then looking them up as samples do. Prints the best round's
+ * nanoseconds.
  *
  *     join [MEBIBYTES [ROUNDS [shared]]]
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/bench.h"
 #include "processors/join/table.h"
 
 #define CHUNK 200u
 #define SPANS 1000000u
-
-static double cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* Ids look random, as an SDK's do; a trace has 16 spans. */
 static void make_ids(uint64_t n, uint8_t trace_id[16], uint8_t span_id[8])
@@ -81,8 +73,9 @@ int main(int argc, char **argv)
         took = cpu_ns() - start;
         best_lookup = took < best_lookup ? took : best_lookup;
     }
-    (void)printf("%.1f ns a span entered, %.1f ns a sample looked up, %.1f %% found\n", best / SPANS,
-                 best_lookup / (SPANS / 10), 100.0 * (double)found / (rounds * (double)(SPANS / 10)));
+    (void)printf("%.1f ns a span entered, %.1f ns a sample looked up, %.1f %% found\n",
+                 best / SPANS, best_lookup / (SPANS / 10),
+                 100.0 * (double)found / (rounds * (double)(SPANS / 10)));
     join_table_free(t);
     return 0;
 }

@@ -6,13 +6,10 @@
  *     merge FOLDER [SECONDS [REQUESTS_PER_BATCH]]
  */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
+#include "bench/bench.h"
 #include "otlp/dictionary.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
@@ -20,40 +17,16 @@
 #define REQUESTS_MAX 4096u
 #define BATCH_BYTES (256u << 20)
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static _Noreturn void die(const char *what, const char *name)
-{
-    (void)fprintf(stderr, "merge: %s: %s\n", name, what);
-    exit(1);
-}
-
 static struct br_item *read_item(struct br_host *host, const char *path)
 {
-    FILE *f = fopen(path, "rb");
-    struct br_buf *buf = f ? br_buf_new(host->pool, 64u << 20) : NULL;
-    if (!buf)
-        die("cannot be read", path);
-    size_t len = fread(buf->data, 1, buf->cap, f);
-    (void)fclose(f);
-    struct br_buf *exact = br_buf_new(host->pool, len);
-    if (!exact)
-        die("no memory", path);
-    memcpy(exact->data, buf->data, len);
-    exact->len = (uint32_t)len;
-    br_buf_unref(buf);
+    struct br_buf *buf = read_file(host->pool, path);
     struct br_item *item = br_item_new(host, BR_PROFILES);
     struct br_walk_options options = {0};
     struct br_err err = {0};
     uint32_t repaired;
-    if (!item || br_walk(item, exact, exact->data, len, &options, &repaired, &err))
+    if (!item || br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err))
         die(err.text, path);
-    br_buf_unref(exact);
+    br_buf_unref(buf);
     return item;
 }
 

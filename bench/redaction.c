@@ -6,22 +6,12 @@
  *
  *     redaction [ROUNDS]
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-
 #include "base/mem.h"
+#include "bench/bench.h"
 #include "processors/redaction/rules.h"
 
 #define TEXTS 500000u
 #define KNOWN 1000u
-
-static double cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 struct text {
     int len;

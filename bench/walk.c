@@ -1,45 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast export requests are walked: reads a folder of them (one a file), walks all, over and over, and
- * prints the best round's nanoseconds an item (span or sample). Each request is copied first, as a
- * receiver's is, so that it is as warm as there.
+ * How fast export requests are walked: reads a folder of them (one a file), walks all, over and
+ * over, and prints the best round's nanoseconds an item (span or sample). Each request is copied
+ * first, as a receiver's is, so that it is as warm as there.
  *
  *     walk traces|profiles FOLDER [ROUNDS]
  */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/bench.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
 
 #define REQUESTS_MAX 4096u
-
-static double cpu_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static struct br_buf *read_file(struct br_pool *pool, const char *path)
-{
-    struct br_buf *buf = br_buf_new(pool, 64u << 20);
-    FILE *f = fopen(path, "rb");
-    if (!buf || !f) {
-        (void)fprintf(stderr, "walk: cannot read %s\n", path);
-        exit(1);
-    }
-    size_t len = fread(buf->data, 1, buf->cap, f);
-    (void)fclose(f);
-    struct br_buf *exact = br_buf_new(pool, len);
-    if (exact)
-        (void)br_buf_append(&exact, buf->data, len, len);
-    br_buf_unref(buf);
-    return exact;
-}
 
 static uint64_t mono_ms(struct br_host *h)
 {
@@ -84,7 +58,8 @@ int main(int argc, char **argv)
                 uint32_t repaired;
                 (void)br_buf_append(&copy, requests[i]->data, requests[i]->len, requests[i]->len);
                 struct br_item *item = br_item_new(&host, signal);
-                if (r % 2 && br_walk(item, copy, copy->data, copy->len, &options, &repaired, &err)) {
+                if (r % 2 &&
+                    br_walk(item, copy, copy->data, copy->len, &options, &repaired, &err)) {
                     (void)fprintf(stderr, "walk: %s\n", err.text);
                     return 1;
                 }
@@ -100,8 +75,7 @@ int main(int argc, char **argv)
         }
         (void)printf("%s%s: %.1f ns an item walked, %.1f ns copied\n", argv[1],
                      variant ? " with spans noted, dictionaries remembered" : "",
-                     (best - copying) / (double)items,
-                     copying / (double)items);
+                     (best - copying) / (double)items, copying / (double)items);
         br_walk_memo_release(&memo);
     }
     for (unsigned i = 0; i < n; i++)
