@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps that tests of the join are made of: one span or one sample sent, and counters read. */
+#pragma once
+
+#include "tests/support/join_rig.h"
+
+/* Trace 7 and span 42, in hexadecimal, and the type of the samples. */
+#define T7 "00000000000000000000000000000007"
+#define S42 "000000000000002a"
+#define CPU "samples:count"
+
+/* A request with one span, or one sample of samples:count, as put_one_span and put_one_sample. */
+void send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+               const char *name);
+void send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+                 uint64_t value);
+
+/* The counters of samples of a type, in the order joined, late, unknown, too late, unlinked. */
+void check_counts(struct join_rig *r, const char *type, int joined, int late, int unknown,
+                  int too_late, int unlinked);

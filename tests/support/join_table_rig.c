@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/join_table_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the three above */
+#include <cmocka.h>
+
+#include "tests/support/join_enter.h"
+
+static void put64(uint8_t *out, uint64_t v)
+{
+    memcpy(out, &v, 8);
+}
+
+/* As SDKs make them: numbers one after the other would be spread less evenly. Different for
+ * different numbers, and 0 for 0. */
+static uint64_t look_random(uint64_t n)
+{
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
+    return n ^ n >> 31;
+}
+
+struct ids ids(uint64_t trace, uint64_t span)
+{
+    struct ids i = {.trace = {0xaa}};
+    put64(i.trace + 8, trace);
+    put64(i.span, look_random(span));
+    return i;
+}
+
+void on_found(void *arg, const struct join_span *span)
+{
+    struct seen *s = arg;
+    s->n++;
+    (void)snprintf(s->name, sizeof s->name, "%.*s", (int)span->name_len, (const char *)span->name);
+    (void)snprintf(s->service, sizeof s->service, "%.*s", (int)span->service_len,
+                   (const char *)span->service);
+    (void)snprintf(s->attributes, sizeof s->attributes, "%.*s", (int)span->attributes_len,
+                   (const char *)span->attributes);
+    s->has_trace = span->trace_id != NULL;
+    if (span->trace_id)
+        memcpy(s->trace, span->trace_id, 16);
+    memcpy(s->id, span->span_id, 8);
+    s->has_parent = span->parent_id != NULL;
+    if (span->parent_id)
+        memcpy(s->parent, span->parent_id, 8);
+    s->start = span->start_ns;
+    s->end = span->end_ns;
+    s->kind = span->kind;
+    s->status = span->status;
+}
+
+struct join_span span_of(const struct ids *i, const char *name)
+{
+    return (struct join_span){.trace_id = i->trace,
+                              .span_id = i->span,
+                              .name = (const uint8_t *)name,
+                              .name_len = strlen(name),
+                              .service = (const uint8_t *)"shop",
+                              .service_len = 4};
+}
+
+void enter(struct join_table *t, uint64_t trace, uint64_t span, const char *name, uint64_t now,
+           struct join_tally *tally)
+{
+    struct ids i = ids(trace, span);
+    struct join_span s = span_of(&i, name);
+    enter_spans(t, &s, 1, 0, NULL, now, tally);
+}
+
+enum join_result sample_of_type(struct join_table *t, const uint8_t *trace, const uint8_t *span,
+                                uint16_t type, uint64_t now, struct seen *seen,
+                                struct join_tally *tally)
+{
+    struct join_sample s = {.trace_id = trace,
+                            .span_id = span,
+                            .measure = JOIN_CPU_TIME,
+                            .time_ns = 10,
+                            .count = 1,
+                            .type = type};
+    struct seen unused = {0};
+    return join_table_sample(t, &s, true, now, on_found, seen ? seen : &unused, tally);
+}
+
+enum join_result sample(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                        struct seen *seen, struct join_tally *tally)
+{
+    struct ids i = ids(trace, span);
+    return sample_of_type(t, trace ? i.trace : NULL, i.span, 1, now, seen, tally);
+}
+
+enum join_result look(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                      struct seen *seen)
+{
+    struct ids i = ids(trace, span);
+    struct join_sample s = {.trace_id = trace ? i.trace : NULL, .span_id = i.span};
+    struct join_tally tally = {0};
+    enum join_result r = join_table_sample(t, &s, false, now, on_found, seen, &tally);
+    assert_false(tally.any);
+    return r;
+}
+
+uint64_t sum(const uint64_t *by_type)
+{
+    uint64_t n = 0;
+    for (unsigned i = 0; i < JOIN_TYPES; i++)
+        n += by_type[i];
+    return n;
+}
+
+struct join_stats stats(struct join_table *t, uint64_t now)
+{
+    struct join_stats s;
+    join_table_stats(t, now, &s);
+    return s;
+}
+
+bool shared;
+
+struct join_table *make(size_t bytes)
+{
+    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false, shared);
+    assert_non_null(t);
+    return t;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the join does to spans: their marks and figures. Expected figures are arithmetic. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "tests/support/join_steps.h"
+
+/* --- Spans --------------------------------------------------------------------------------------
+ */
+
+static void spans_of_profiled_services_wait_for_their_figures(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{hold: 10s}", NULL, 0);
+    send_span(r, "shop", 7, 1, "a"); /* nobody knows that shop is profiled */
+    assert_int_equal(r->n_out, 1);
+    send_sample(r, "shop", 7, 1, 5);
+    send_span(r, "cart", 7, 2, "b");
+    assert_int_equal(r->n_out, 3);
+    send_span(r, "shop", 7, 42, "GET");
+    send_span(r, "shop", 7, 43, "PUT");
+    assert_int_equal(r->n_out, 3);
+    fake_host_advance(r->h, 9000);
+    send_sample(r, "shop", 7, 42, 9);
+    fake_host_advance(r->h, 999);
+    assert_int_equal(r->n_out, 4);
+    fake_host_advance(r->h, 1);
+    assert_int_equal(r->n_out, 6);
+    assert_string_equal(r->out[4].text, "GET " S42 ": profile.id=" T7
+                                        " profile.type=samples:count profile.sample_count=9 "
+                                        "profile.inclusive_sample_count=9"
+                                        " pyroscope.profile.id=" S42 "\n");
+    assert_string_equal(r->out[5].text, "PUT 000000000000002b:\n");
+    assert_int_equal((int)join_rig_count(r, "spans_marked", NULL), 1);
+    join_rig_free(r);
+}
+
+static void likely_spans_are_marked_at_once(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{mark: likely, window: 10s}", NULL, 0);
+    send_span(r, "shop", 7, 1, "a");
+    assert_string_equal(join_rig_last(r), "a 0000000000000001:\n");
+    send_sample(r, "shop", 7, 1, 5);
+    send_span(r, "shop", 7, 42, "GET");
+    assert_string_equal(join_rig_last(r), "GET " S42 ": pyroscope.profile.id=" S42 "\n");
+    send_span(r, "cart", 7, 43, "b");
+    assert_string_equal(join_rig_last(r), "b 000000000000002b:\n");
+    fake_host_advance(r->h, 12000);
+    send_span(r, "shop", 7, 44, "late");
+    assert_string_equal(join_rig_last(r), "late 000000000000002c:\n");
+    assert_int_equal((int)join_rig_count(r, "spans_marked", NULL), 1);
+    join_rig_free(r);
+}
+
+/* With an instance in the profile's resource only spans of that instance are likely; references
+ * count. */
+static void instances_are_told_apart(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    struct ids id = join_ids(7, 1);
+    uint32_t name = dict_string(&d, "service.name"), shop = dict_string(&d, "shop"),
+             instance = dict_string(&d, "service.instance.id"), one = dict_string(&d, "one");
+    size_t rp = wire_open(&w, 1), resource = wire_open(&w, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        size_t pair = wire_open(&w, 1), any;
+        wire_varint(&w, 3, i ? instance : name);
+        any = wire_open(&w, 2);
+        wire_varint(&w, 8, i ? one : shop);
+        wire_close(&w, any);
+        wire_close(&w, pair);
+    }
+    wire_close(&w, resource);
+    size_t scope = wire_open(&w, 2);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
+    put_sample(&w, &(struct sample_in){.value = 1, .link = dict_link(&d, id.trace, id.span)});
+    wire_close(&w, p);
+    wire_close(&w, scope);
+    wire_close(&w, rp);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    static const char *const instances[] = {"one", "two", NULL};
+    for (unsigned i = 0; i < 3; i++) {
+        struct open o = open_resource(&w, "shop", instances[i], NULL, NULL);
+        put_span(&w, &(struct span_in){.ids = join_ids(7, 2 + i), .name = "a"});
+        close_resource(&w, o);
+    }
+    join_rig_send(r, BR_TRACES, &w, true);
+    assert_string_equal(join_rig_last(r),
+                        "a 0000000000000002: pyroscope.profile.id=0000000000000002\n"
+                        "a 0000000000000003:\n"
+                        "a 0000000000000004:\n");
+    wire_free(&w);
+    join_rig_free(r);
+}
+
+/* Some profilers do not say whose profile it is: the joined spans do. */
+static void profiles_without_a_service_name_have_their_spans(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
+    send_span(r, "shop", 7, 1, "a");
+    send_sample(r, NULL, 7, 1, 5);
+    send_span(r, "shop", 7, 42, "GET");
+    assert_string_equal(join_rig_last(r), "GET " S42 ": pyroscope.profile.id=" S42 "\n");
+    send_span(r, NULL, 7, 43, "PUT");
+    assert_string_equal(join_rig_last(r), "PUT 000000000000002b:\n");
+    join_rig_free(r);
+}
+
+static void a_mark_that_is_there_stays(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
+    struct wire w = {0};
+    send_sample(r, "shop", 7, 1, 5);
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    put_span(&w, &(struct span_in){.ids = join_ids(7, 42),
+                                   .name = "GET",
+                                   .attributes = {"pyroscope.profile.id", "mine"}});
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    assert_string_equal(join_rig_last(r), "GET " S42 ": pyroscope.profile.id=mine\n");
+    assert_int_equal(r->out[1].bytes.len, w.len);
+    wire_free(&w);
+    join_rig_free(r);
+}
+
+/* --- Figures ------------------------------------------------------------------------------------
+ */
+
+struct figure_case {
+    struct profile_in profile;
+    struct sample_in samples[3];
+    unsigned n;
+    const char *want; /* type, count and duration of the span */
+};
+
+static void figures_follow_type_unit_and_period(void **state)
+{
+    (void)state;
+    static const uint8_t id[16] = {0xab, 0xcd};
+    static const struct figure_case cases[] = {
+        /* values are nanoseconds; 30 ms and 24 ms at one sample each 10 ms are 3 and 2 */
+        {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
+         {{.value = 30000000}, {.value = 24000000}},
+         2,
+         "cpu:nanoseconds profile.sample_count=5 profile.duration_us=54000 "
+         "profile.inclusive_sample_count=5 profile.inclusive_duration_us=54000"},
+        /* without a period each sample is one */
+        {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
+         {{.value = 30000000}, {.value = 24000000}},
+         2,
+         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=54000 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=54000"},
+        /* timestamps count, and tell the time by the period */
+        {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
+         {{.no_value = true, .n_times = 4}},
+         1,
+         "cpu:nanoseconds profile.sample_count=4 profile.duration_us=40000 "
+         "profile.inclusive_sample_count=4 profile.inclusive_duration_us=40000"},
+        {{"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
+         {{.value = 70000000, .n_times = 3}},
+         1,
+         "cpu:nanoseconds profile.sample_count=3 profile.duration_us=70000 "
+         "profile.inclusive_sample_count=3 profile.inclusive_duration_us=70000"},
+        {{"cpu", "microseconds", NULL, NULL, 0, NULL},
+         {{.value = 1500}},
+         1,
+         "cpu:microseconds profile.sample_count=1 profile.duration_us=1500 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1500"},
+        /* values are periods: 3 + 1 + 2 at 1/19 s */
+        {{"samples", "count", "cpu", "nanoseconds", 52631578, NULL},
+         {{.value = 3}, {.value = 1}, {.no_value = true, .n_times = 2}},
+         3,
+         "samples:count profile.sample_count=6 profile.duration_us=315789 "
+         "profile.inclusive_sample_count=6 profile.inclusive_duration_us=315789"},
+        {{"samples", "count", "cpu", "milliseconds", 10, NULL},
+         {{.value = 3}},
+         1,
+         "samples:count profile.sample_count=3 profile.duration_us=30000 "
+         "profile.inclusive_sample_count=3 profile.inclusive_duration_us=30000"},
+        /* a count without a period, or with one that is no CPU's, has no time */
+        {{"samples", "count", NULL, NULL, 0, NULL},
+         {{.value = 3}, {.value = 4}},
+         2,
+         "samples:count profile.sample_count=7 "
+         "profile.inclusive_sample_count=7"},
+        {{"samples", "count", "space", "bytes", 524288, NULL},
+         {{.value = 3}},
+         1,
+         "samples:count profile.sample_count=3 "
+         "profile.inclusive_sample_count=3"},
+        {{"alloc_space", "bytes", "space", "bytes", 524288, NULL},
+         {{.value = 1000000}, {.value = 1}},
+         2,
+         "alloc_space:bytes profile.sample_count=2 "
+         "profile.inclusive_sample_count=2"},
+        {{"wall", "nanoseconds", "wall", "nanoseconds", 20000000, NULL},
+         {{.value = 40000000}},
+         1,
+         "wall:nanoseconds profile.sample_count=2 profile.duration_us=40000 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=40000"},
+        {{"off_cpu", "nanoseconds", NULL, NULL, 0, NULL},
+         {{.value = 1234567}},
+         1,
+         "off_cpu:nanoseconds profile.sample_count=1 profile.duration_us=1234 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=1234"},
+        /* values below zero (deltas of some profilers) and numbers beyond all sense do no harm */
+        {{"cpu", "nanoseconds", NULL, NULL, 0, NULL},
+         {{.value = (uint64_t)-5}, {.value = 2000}},
+         2,
+         "cpu:nanoseconds profile.sample_count=2 profile.duration_us=2 "
+         "profile.inclusive_sample_count=2 profile.inclusive_duration_us=2"},
+        {{"cpu", "seconds", "cpu", "seconds", INT64_MAX, NULL},
+         {{.value = INT64_MAX}},
+         1,
+         "cpu:seconds profile.sample_count=1 profile.duration_us=18446744073709551 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=18446744073709551"},
+        {{"samples", "count", "cpu", "nanoseconds", 10000000, id},
+         {{.value = 1}},
+         1,
+         "samples:count profile.sample_count=1 profile.duration_us=10000 "
+         "profile.inclusive_sample_count=1 profile.inclusive_duration_us=10000"},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        const struct figure_case *c = &cases[i];
+        struct join_rig *r = join_rig_new("{}", NULL, 0);
+        struct wire w = {0};
+        struct dict d = {0};
+        struct ids ids = join_ids(7, 42);
+        char want[512];
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        size_t p = open_profile(&w, &d, &c->profile);
+        uint32_t link = dict_link(&d, ids.trace, ids.span);
+        for (unsigned s = 0; s < c->n; s++) {
+            struct sample_in sample = c->samples[s];
+            sample.link = link;
+            put_sample(&w, &sample);
+        }
+        wire_close(&w, p);
+        close_resource(&w, o);
+        dict_put(&w, &d);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        send_span(r, "shop", 7, 42, "GET");
+        (void)snprintf(want, sizeof want,
+                       "GET " S42 ": profile.id=%s profile.type=%s pyroscope.profile.id=" S42 "\n",
+                       c->profile.id ? "abcd0000000000000000000000000000" : T7, c->want);
+        if (strcmp(join_rig_last(r), want) != 0)
+            fail_msg("case %zu: %s, not %s", i, join_rig_last(r), want);
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
+/* Go's CPU profiles say the same twice, as samples:count and as cpu:nanoseconds; a wall profile of
+ * the same span is another time. The CPU's counts, once. */
+static void types_of_one_span_do_not_add_up(void **state)
+{
+    (void)state;
+    static const struct profile_in profiles[] = {
+        {"samples", "count", "cpu", "nanoseconds", 10000000, NULL},
+        {"cpu", "nanoseconds", "cpu", "nanoseconds", 10000000, NULL},
+        {"wall", "nanoseconds", NULL, NULL, 0, NULL},
+    };
+    static const uint64_t values[] = {3, 30000000, 900000000};
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct ids ids = join_ids(7, 42);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < 3; i++) {
+            struct wire w = {0};
+            struct dict d = {0};
+            struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+            size_t p = open_profile(&w, &d, &profiles[i]);
+            put_sample(&w, &(struct sample_in){.value = values[i],
+                                               .link = dict_link(&d, ids.trace, ids.span)});
+            wire_close(&w, p);
+            close_resource(&w, o);
+            dict_put(&w, &d);
+            join_rig_send(r, BR_PROFILES, &w, false);
+            wire_free(&w);
+        }
+    }
+    send_span(r, "shop", 7, 42, "GET");
+    assert_string_equal(join_rig_last(r),
+                        "GET " S42 ": profile.id=" T7
+                        " profile.type=samples:count,cpu:nanoseconds,wall:nanoseconds"
+                        " profile.sample_count=6 profile.duration_us=60000 "
+                        "profile.inclusive_sample_count=6 profile.inclusive_duration_us=60000"
+                        " pyroscope.profile.id=" S42 "\n");
+    join_rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
+        cmocka_unit_test(likely_spans_are_marked_at_once),
+        cmocka_unit_test(instances_are_told_apart),
+        cmocka_unit_test(profiles_without_a_service_name_have_their_spans),
+        cmocka_unit_test(a_mark_that_is_there_stays),
+        cmocka_unit_test(figures_follow_type_unit_and_period),
+        cmocka_unit_test(types_of_one_span_do_not_add_up),
+    };
+    return cmocka_run_group_tests_name("join spans", tests, NULL, NULL);
+}

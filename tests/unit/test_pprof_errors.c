@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pprofs that are malformed, too large, or read without memory. */
+#include "support/pprof_rig.h"
+
+static struct message *without_types(struct message *m)
+{
+    return join(m, join(nest(SAMPLE, END), all_strings()));
+}
+
+static void test_invalid(void **state)
+{
+    (void)state;
+    struct message *location2 = nest(PLOCATION, number(1, 1), END);
+    const struct {
+        struct message *m;
+        const char *want;
+    } cases[] = {
+        {around(nest(SAMPLE, number(1, 7), bytes(2, "\1\2", 2), END)),
+         "sample 0: location 7 is not"},
+        {around(nest(SAMPLE, number(1, 0), bytes(2, "\1\2", 2), END)), "location 0 is not"},
+        {around(nest(SAMPLE, number(1, 1ull << 50), bytes(2, "\1\2", 2), END)),
+         "location 1125899906842624"},
+        {around(join(sample(NULL), nest(SAMPLE, number(2, 1), END))),
+         "sample 1 has 1 value for 2 sample types"},
+        {around(nest(SAMPLE, bytes(2, "\1\2\3", 3), END)), "more than 2 values for 2 sample types"},
+        {around(nest(SAMPLE, END)), "sample 0 has 0 values for 2 sample types"},
+        {around(nest(SAMPLE, bytes(2, "\1\2", 2), text(3, "\x0a\x05"), END)),
+         "sample 0 is malformed"},
+        {around(nest(SAMPLE, bytes(2, "\1\2", 2), bytes(1, "\xff", 1), END)),
+         "sample 0 is malformed"},
+        {around(nest(SAMPLE, bytes(2, "\xff", 1), END)), "sample 0 is malformed"},
+        {around(sample(text(3, "\x0a"))), "sample 0 is malformed"},
+        {around(sample(label(99, MAIN, 0, 0))), "label: string 99 is not in the table of 23"},
+        {around(sample(label(USER, 99, 0, 0))), "label: string 99"},
+        {around(sample(label(BYTES, 0, 1, UINT64_MAX))), "label: string -1"},
+        {around(sample(join(label(USER, 1, 0, 0), label(USER, 99, 0, 0)))), "label: string 99"},
+        {without_types(new_message(0)), "samples without sample types"},
+        {without_types(type(99, 0)), "value type: string 99"},
+        {without_types(type(0, 99)), "value type: string 99"},
+        {without_types(text(TYPE, "\x0a")), "value type is malformed"},
+        {join(around(sample(NULL)), location2), "two locations have the id 1"},
+        {join(around(sample(NULL)), nest(PFUNCTION, number(1, 1), END)),
+         "two functions have the id 1"},
+        {join(around(sample(NULL)), nest(PMAPPING, number(1, 1), END)),
+         "two mappings have the id 1"},
+        {join(around(sample(NULL)), nest(PFUNCTION, number(1, 2), number(2, 99), END)),
+         "function: string 99"},
+        {join(around(sample(NULL)), nest(PMAPPING, number(1, 2), number(5, 99), END)),
+         "mapping: string 99"},
+        {join(around(sample(NULL)), nest(PMAPPING, number(1, 2), number(6, 99), END)),
+         "build id: string 99"},
+        {join(around(sample(NULL)), nest(PLOCATION, number(1, 2), number(2, 9), END)),
+         "location 2: mapping 9"},
+        {join(around(sample(NULL)), nest(PLOCATION, nest(4, number(1, 9), END), END)),
+         "function 9 is not"},
+        {join(around(sample(NULL)), nest(PLOCATION, text(4, "\x0a"), END)), "line is malformed"},
+        {join(around(sample(NULL)), nest(PLOCATION, number(4, 1), END)), "location is malformed"},
+        {join(around(sample(NULL)), text(PLOCATION, "\x08")), "location is malformed"},
+        {join(around(sample(NULL)), text(PFUNCTION, "\x08")), "function is malformed"},
+        {join(around(sample(NULL)), text(PMAPPING, "\x08")), "mapping is malformed"},
+        {join(around(sample(NULL)), number(DEFAULT_TYPE, 99)), "default_sample_type: string 99"},
+        {join(around(sample(NULL)), number(DOC_URL, 99)), "doc_url: string 99"},
+        {join(around(sample(NULL)), number(COMMENT, 99)), "comment: string 99"},
+        {join(around(sample(NULL)), bytes(COMMENT, "\1\xff", 2)), "comments are malformed"},
+        {join(around(sample(NULL)), nest(PERIOD_TYPE, number(1, 99), END)),
+         "value type: string 99"},
+        {join(around(sample(NULL)), number(SAMPLE, 1)), "field 2 has the wrong wire type"},
+        {join(around(sample(NULL)), text(TIME, "")), "field 9 has the wrong wire type"},
+        {join(around(sample(NULL)), bytes(99, "\1", 1)), NULL},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct read r = {0};
+        int rc = read_message(&r, cases[i].m);
+        if (cases[i].want && (rc != BR_EINVAL || !strstr(r.err.text, cases[i].want)))
+            fail_msg("case %zu: %d \"%s\", not \"%s\"", i, rc, r.err.text, cases[i].want);
+        if (!cases[i].want)
+            assert_int_equal(rc, 0);
+        if (r.request)
+            free_unpacked(r.request, NULL);
+    }
+    /* Cut anywhere, it is an error or a shorter profile, and never a crash. */
+    struct message *m =
+        around(sample(join(label(SPAN_ID, SPAN, 0, 0), label(BYTES, 0, 1, KILOBYTES))));
+    for (size_t len = m->len; len-- > 0;) {
+        struct read r = {0};
+        struct message *cut = bytes(1, m->data, len);
+        size_t head = cut->len - len;
+        memmove(cut->data, cut->data + head, len);
+        cut->len = len;
+        int rc = read_message(&r, cut);
+        assert_true(rc == 0 || rc == BR_EINVAL);
+        if (r.request)
+            free_unpacked(r.request, NULL);
+    }
+    free_messages();
+}
+
+/* Types by the thousand whose values are not there must not cost memory for them. */
+static void test_bounds(void **state)
+{
+    (void)state;
+    struct message *m = new_message(ROOM);
+    struct message *one = join(type(1, 2), nest(SAMPLE, END));
+    for (unsigned i = 0; i < 40000; i++) {
+        memcpy(m->data + m->len, one->data, one->len);
+        m->len += one->len;
+    }
+    struct read r = {0};
+    m = join(m, all_strings());
+    assert_int_equal(read_message(&r, m), BR_EINVAL);
+    assert_non_null(strstr(r.err.text, "too few values"));
+    r.build_max = 2000;
+    assert_int_equal(read_message(&r, around(sample(NULL))), BR_EFULL);
+    r.build_max = 0;
+    r.arena_max = 100;
+    assert_int_equal(read_message(&r, around(sample(NULL))), BR_ENOMEM);
+    done(&r);
+}
+
+static int read_without_memory(void *arg)
+{
+    struct read r = {.source = {.from_pyroscope = true, .spy_name = "pyspy"}};
+    int rc = read_message(&r, arg);
+    if (r.request)
+        free_unpacked(r.request, NULL);
+    return rc;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct message *labels = join(label(SPAN_ID, SPAN, 0, 0), label(BYTES, 0, 1, KILOBYTES));
+    labels = join(labels, join(label(USER, MAIN, 0, 0), label(USER, CPU, 0, 0)));
+    struct message *m = around(sample(labels));
+    m = join(m, join(number(COMMENT, A_COMMENT), nest(PLOCATION, number(1, 1ull << 40), END)));
+    with_failures(read_without_memory, m);
+    free_messages();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_no_memory),
+    };
+    return cmocka_run_group_tests(tests, request_setup, request_teardown);
+}
