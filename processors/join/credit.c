@@ -36,6 +36,7 @@ static uint32_t read_tree(struct join_credit *c, const struct join_found *named)
     if (!c->local)
         return JOIN_NO_SPAN;
     c->local->table = c->table;
+    c->local->cut = c->cut;
     join_local_read(c->local, named->trace, named->service, named->service_len,
                     join_service_hash(named->service, named->service_len));
     uint32_t i = c->local->n > 1 ? join_local_find(c->local, named->span) : JOIN_NO_SPAN;

@@ -35,6 +35,7 @@ struct join_credit {
     join_credited_fn *on_credited; /* NULL: nobody wants to know */
     void *arg;
     struct join_local *local; /* NULL: not needed so far */
+    double *cut;              /* as in join_local */
     uint64_t *times, *values; /* of the sample at hand */
     uint64_t cap;             /* of both */
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX samples are the span's that they name */

@@ -72,19 +72,24 @@ static struct join_relative relative(const struct record *r)
 }
 
 unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
-                           size_t service_len, uint64_t service_hash, struct join_relative *out)
+                           size_t service_len, uint64_t service_hash, struct join_relative *out,
+                           bool *ret_more)
 {
     uint64_t hash = family_hash(t, trace_id, service_hash);
     const struct record *r;
     struct walk w;
     unsigned n = 0;
     begin(&w, t, &t->families[hash & t->families_mask]);
-    for (unsigned step = 0; step < STEPS_MAX && n < JOIN_FAMILY_MAX && (r = next(&w)); step++) {
-        if (is_of(r, trace_id, service, service_len))
+    for (unsigned step = 0; (r = next(&w)) && step < STEPS_MAX; step++) {
+        bool ours = is_of(r, trace_id, service, service_len);
+        if (ours && n == JOIN_FAMILY_MAX)
+            break;
+        if (ours)
             out[n++] = relative(r);
         go_on(&w, r->before);
     }
     end(&w);
+    *ret_more = r != NULL;
     return n;
 }
 

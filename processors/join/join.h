@@ -61,7 +61,7 @@ struct join {
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
-    double *other_values, *evicted, *marked, *spans_entered, *hold_full;
+    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 

@@ -18,6 +18,7 @@
 
 struct join_local {
     struct join_table *table;
+    double *cut; /* counts traces of which not all spans of the service were read */
     uint8_t trace_id[16];
     uint64_t service_hash;
     bool known;   /* what follows is of that trace and service */
@@ -30,7 +31,7 @@ struct join_local {
 };
 
 /* Reads the spans of a trace (16 bytes) and a service, unless that is what it has. Zeroed at first;
- * `table` is set. `join_local_forget` makes it read again. */
+ * `table` and `cut` are set. `join_local_forget` makes it read again. */
 void join_local_read(struct join_local *l, const uint8_t *trace_id, const uint8_t *service,
                      size_t service_len, uint64_t service_hash);
 static inline void join_local_forget(struct join_local *l)

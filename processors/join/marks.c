@@ -210,8 +210,10 @@ void join_mark_spans(struct join *j, struct br_item *item, bool figures)
     br_arena_init(&m.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
     m.local = figures ? br_arena_calloc(&m.arena, 1, sizeof *m.local) : NULL;
-    if (m.local)
+    if (m.local) {
         m.local->table = j->table;
+        m.local->cut = j->families_cut;
+    }
     struct br_addition *additions =
         spans ? br_arena_calloc(&m.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {

@@ -481,7 +481,8 @@ static bool prepare(struct run *r)
     if (r->j->config->top_functions)
         join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
     join_infer_init(&r->infer, r->j->table, &r->arena);
-    r->credit = (struct join_credit){.arena = &r->arena, .table = r->j->table, .arg = r};
+    r->credit = (struct join_credit){
+        .arena = &r->arena, .table = r->j->table, .cut = r->j->families_cut, .arg = r};
     if (r->j->span_metrics.node)
         r->credit.on_credited = on_credited;
     return r->labels != NULL;

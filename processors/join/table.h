@@ -218,9 +218,10 @@ struct join_relative {
 };
 
 /* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
- * how many. `service_hash` is what they were entered with. */
+ * how many. `service_hash` is what they were entered with. `*ret_more`: there may be older ones. */
 unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
-                           size_t service_len, uint64_t service_hash, struct join_relative *out);
+                           size_t service_len, uint64_t service_hash, struct join_relative *out,
+                           bool *ret_more);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {

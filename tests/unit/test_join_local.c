@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "processors/join/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
 
@@ -273,6 +274,32 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
+/* Of a trace the newest 256 spans of a service are looked at. */
+static void what_is_not_looked_at_is_counted(void **state)
+{
+    (void)state;
+    enum { MOST = JOIN_FAMILY_MAX };
+    for (unsigned n = MOST; n <= MOST + 1; n++) {
+        struct join_rig *r = join_rig_new("{}", NULL, 0);
+        struct wire w = {0};
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        for (uint64_t i = 1; i <= n; i++)
+            put_span(&w, &(struct span_in){.ids = join_ids(7, i),
+                                           .name = "work",
+                                           .parent = i == n ? 0 : n,
+                                           .start_ns = 1000,
+                                           .end_ns = 2000});
+        close_resource(&w, o);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_clear(&w);
+        put_samples(&w, 7, &(struct taken){.span = n, .n = 1, .times = {1500}}, 1);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        assert_true(join_rig_count(r, "families_cut", NULL) == (n > MOST ? 1.0 : 0.0));
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
 /* 256 spans times 262,145 timestamps are more steps than an item may cost: all of it is the root's.
  * One timestamp less is not. */
 static void an_item_costs_so_many_steps_at_most(void **state)
@@ -423,6 +450,7 @@ int main(void)
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
         cmocka_unit_test(a_server_below_is_a_root_of_its_own),
         cmocka_unit_test(circles_end),
+        cmocka_unit_test(what_is_not_looked_at_is_counted),
         cmocka_unit_test(an_item_costs_so_many_steps_at_most),
         cmocka_unit_test(random_trees_add_up),
     };

@@ -136,7 +136,8 @@ static void positions_come_round(void **state)
             assert_int_equal(look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
             if (n % 8 == 7) {
                 struct join_relative family[JOIN_FAMILY_MAX];
-                unsigned size = join_table_family(t, i.trace, service, 4, 77, family);
+                bool more;
+                unsigned size = join_table_family(t, i.trace, service, 4, 77, family, &more);
                 assert_int_equal(size, n == 7 ? 7 : 8);
             }
         }

@@ -118,7 +118,7 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
     unsigned n;
     bool more;
     if (random % 3 == 0) {
-        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family);
+        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, &more);
         for (unsigned i = 0; i < n; i++)
             t->n_broken += u.family[i].span_id != u.family[i].start_ns ||
                            u.family[i].thread != 1 + u.family[i].span_id % 3;
@@ -314,9 +314,10 @@ static void families_are_whole_whoever_enters_them(void **state)
     for (uint64_t n = 0; n < TRACES; n++) {
         struct join_relative family[JOIN_FAMILY_MAX];
         uint8_t trace[16] = {0};
+        bool more;
         memcpy(trace, &n, sizeof n);
-        n_missing +=
-            2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, family);
+        n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
+                                                  family, &more);
     }
     assert_int_equal(n_missing, 0);
     join_table_free(table);
