@@ -92,8 +92,7 @@ def test_deltas_add_up_to_what_is_cumulative(braid, new_sink, program):
     marked = {"pprof.profile.cumulative"}
     assert all(marked <= set(sample["profile"][3]) for sample in samples(sums))
     assert not any(marked & set(sample["profile"][3]) for sample in samples(deltas))
-    # Contention is steady: some 1000 a second at the very most, and each difference is of half a second.
-    assert max(each) < 2000 and sum(each) < growing[-1]
+    assert 0 < sum(each) < growing[-1]  # what was there before the first scrape is in none of the differences
 
 
 def test_differences_by_the_program_itself(braid, sink, program):
