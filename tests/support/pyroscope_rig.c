@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/pyroscope_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "otlp/json.h"
+#include "wire/compression.h"
+
+static void on_item(struct br_consumer *self, struct br_item *item)
+{
+    struct fixture *f = br_container_of(self, struct fixture, sink);
+    struct br_rope rope = {0};
+    const uint8_t *data;
+    f->n++;
+    if (!f->quiet) {
+        assert_int_equal(br_item_write(item, &rope), 0);
+        struct br_buf *flat = br_rope_flat(&rope, item->host->pool, &data);
+        br_str_clear(&f->json);
+        assert_int_equal(br_json_encode(br_otlp_request(BR_PROFILES), data, rope.len, &f->json), 0);
+        br_buf_unref(flat);
+        br_str_clear(&f->metadata);
+        for (const char *p = item->metadata; p && *p;) {
+            const char *value = p + strlen(p) + 1;
+            br_str_printf(&f->metadata, "%s=%s;", p, value);
+            p = value + strlen(value) + 1;
+        }
+    }
+    br_rope_release(&rope);
+    br_item_finish(item, &f->outcome);
+}
+
+static void on_drained(struct br_node *node, void *arg)
+{
+    (void)node;
+    ((struct fixture *)arg)->drained = true;
+}
+
+void start(struct fixture *f, const char *yaml)
+{
+    const struct br_component *c = &br_pyroscope_receiver;
+    struct br_errs errs = {0};
+    struct br_err err = {0};
+    struct br_yaml *tree;
+    *f = (struct fixture){.h = fake_host_new(), .sink.consume = on_item};
+    f->codec = br_codec_new();
+    br_arena_init(&f->arena, 0);
+    void *config = br_arena_calloc(&f->arena, 1, c->config_size);
+    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &f->arena, &tree, &errs), 0);
+    assert_int_equal(br_options_read(c->options, tree, "x", config, &f->arena, &errs), 0);
+    assert_int_equal(c->check(config, tree, "x", &f->arena, &errs), 0);
+    br_errs_release(&errs);
+    f->node = (struct br_node){.component = c,
+                               .id = "pyroscope",
+                               .config = config,
+                               .state = calloc(1, c->state_size),
+                               .host = &f->h->host,
+                               .next[BR_PROFILES] = &f->sink,
+                               .on_drained = on_drained,
+                               .on_drained_arg = f};
+    assert_int_equal(c->create(&f->node, &err), 0);
+    assert_int_equal(c->start(&f->node, &err), 0);
+}
+
+void end(struct fixture *f)
+{
+    const struct br_component *c = &br_pyroscope_receiver;
+    f->node.draining = true;
+    c->drain(&f->node);
+    fake_host_turn(f->h);
+    assert_true(f->drained);
+    c->destroy(&f->node);
+    free(f->node.state);
+    br_arena_release(&f->arena);
+    br_codec_free(f->codec);
+    br_str_release(&f->json);
+    br_str_release(&f->metadata);
+    wire_free(&f->body);
+    fake_host_check_ledger(f->h);
+    fake_host_free(f->h);
+}
+
+int setup(void **state)
+{
+    static struct fixture f;
+    start(&f, "{protocols: {http: {max_request_body_size: 65536}}}");
+    *state = &f;
+    return 0;
+}
+
+int teardown(void **state)
+{
+    end(*state);
+    return 0;
+}
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
+struct fake_reply last;
+
+unsigned ask(struct fixture *f, struct ask a, const void *body, size_t len)
+{
+    struct fake_request *r = fake_request_new(f->h, "pyroscope http", a.path);
+    if (a.method)
+        fake_request_method(r, a.method);
+    if (a.type)
+        fake_request_header(r, "content-type", a.type);
+    if (a.encoding)
+        fake_request_header(r, "content-encoding", a.encoding);
+    if (a.header)
+        fake_request_header(r, a.header, a.value);
+    fake_request_send(r, body, len);
+    fake_host_turn(f->h);
+    const struct fake_reply *reply = fake_request_reply(r);
+    free(last.body);
+    last = *reply;
+    last.body = malloc(reply->body_len + 1);
+    memcpy(last.body, reply->body ? reply->body : "", reply->body_len + !!reply->body);
+    last.body[reply->body_len] = '\0';
+    fake_request_free(r);
+    assert_true(last.came);
+    return last.status;
+}
+
+unsigned ask_text(struct fixture *f, struct ask a, const char *body)
+{
+    return ask(f, a, body, strlen(body));
+}
+
+unsigned ask_wire(struct fixture *f, struct ask a, const struct wire *w)
+{
+    return ask(f, a, w->data, w->len);
+}
+
+void expect_out(struct fixture *f, const char *text)
+{
+    if (!f->json.data || !strstr(f->json.data, text))
+        print_error("not in it: %s\n%s\n", text, f->json.data ? f->json.data : "(nothing)");
+    assert_non_null(f->json.data);
+    assert_non_null(strstr(f->json.data, text));
+}
+
+void expect_attribute(struct fixture *f, const char *key, const char *value)
+{
+    char text[256];
+    (void)snprintf(text, sizeof text, "{\"key\":\"%s\",\"value\":{\"stringValue\":\"%s\"}}", key,
+                   value);
+    expect_out(f, text);
+}
+
+void expect_no_key(struct fixture *f, const char *key)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text, "\"key\":\"%s\"", key);
+    assert_null(strstr(f->json.data, text));
+}
+
+void gzip(struct fixture *f, struct wire *w)
+{
+    struct br_rope rope = {0};
+    struct br_buf *out;
+    assert_int_equal(br_rope_add(&rope, NULL, w->data, w->len), 0);
+    assert_int_equal(br_compress(f->codec, BR_ENCODING_GZIP, 0, &rope, 0, f->h->host.pool, &out),
+                     0);
+    wire_clear(w);
+    wire_raw(w, out->data, out->len);
+    br_buf_unref(out);
+    br_rope_release(&rope);
+}
+
+void put_pprof(struct wire *w, const char *type, const char *unit)
+{
+    const char *const texts[] = {"", type, unit, "main", "thread", "worker-1"};
+    size_t m = wire_open(w, 1);
+    wire_varint(w, 1, 1);
+    wire_varint(w, 2, 2);
+    wire_close(w, m);
+    m = wire_open(w, 2);
+    wire_varint(w, 1, 1);
+    wire_varint(w, 2, 10000000);
+    size_t label = wire_open(w, 3);
+    wire_varint(w, 1, 4);
+    wire_varint(w, 2, 5);
+    wire_close(w, label);
+    wire_close(w, m);
+    m = wire_open(w, 4);
+    wire_varint(w, 1, 1);
+    size_t line = wire_open(w, 4);
+    wire_varint(w, 1, 1);
+    wire_close(w, line);
+    wire_close(w, m);
+    m = wire_open(w, 5);
+    wire_varint(w, 1, 1);
+    wire_varint(w, 2, 3);
+    wire_close(w, m);
+    for (size_t i = 0; i < BR_COUNT(texts); i++)
+        wire_str(w, 6, texts[i]);
+    wire_varint(w, 9, 1767225601000000000);
+}
+
+void put_label(struct wire *w, const char *name, const char *value)
+{
+    size_t label = wire_open(w, 1);
+    wire_str(w, 1, name);
+    wire_str(w, 2, value);
+    wire_close(w, label);
+}
+
+void put_push(struct fixture *f, struct wire *w)
+{
+    size_t series = wire_open(w, 1);
+    put_label(w, "__name__", "process_cpu");
+    put_label(w, "service_name", "shop");
+    put_label(w, "k8s.pod", "p-1");
+    put_sample(f, w, true, ID);
+    put_sample(f, w, false, "");
+    wire_close(w, series);
+    series = wire_open(w, 1);
+    put_label(w, "__name__", "memory");
+    put_sample(f, w, false, "no uuid");
+    wire_close(w, series);
+}
+
+void put_bad_sample(struct wire *w)
+{
+    size_t at = wire_open(w, 2);
+    wire_str(w, 1, "no pprof");
+    wire_close(w, at);
+}
+
+void put_field(struct wire *w, const char *name, const struct wire *data)
+{
+    char head[256];
+    int n = snprintf(head, sizeof head,
+                     "--x\r\nContent-Disposition: form-data; name=\"%s\"; filename=\"%s.bin\"\r\n"
+                     "Content-Type: application/octet-stream\r\n\r\n",
+                     name, name);
+    wire_raw(w, head, (size_t)n);
+    wire_raw(w, data->data, data->len);
+    wire_raw(w, "\r\n", 2);
+}

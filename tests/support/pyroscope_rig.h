@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Receiver pyroscope on a fake host, in front of a consumer that keeps what comes as JSON and ends
+ * it as the test says; requests made for it, and its answers.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/str.h"
+#include "pipeline/component.h"
+#include "support/fake_host.h"
+#include "support/wire.h"
+
+extern const struct br_component br_pyroscope_receiver;
+
+#define PUSH "/push.v1.PusherService/Push"
+#define EXPORT "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+#define OTLP "/v1development/profiles"
+#define INGEST "/ingest?name=app&from=1767225600&until=1767225610"
+#define PPROF INGEST "&format=pprof"
+#define FORM "multipart/form-data; boundary=x"
+#define LIMIT 65536 /* of setup's receiver, for a body */
+
+struct fixture {
+    struct fake_host *h;
+    struct br_arena arena;
+    struct br_node node;
+    struct br_consumer sink;
+    struct br_outcome outcome; /* what items end with */
+    struct br_strings keys;
+    struct br_codec *codec;
+    bool drained;
+    bool quiet;                   /* keep nothing of what comes */
+    unsigned n;                   /* items that came */
+    struct br_str json, metadata; /* of the last one, and what goes with it: name=value; */
+    struct wire body;
+};
+
+void start(struct fixture *f, const char *yaml);
+
+/* Drains, destroys, and fails the test when something is left or the ledger does not close. */
+void end(struct fixture *f);
+
+/* cmocka's setup and teardown of a test, with a receiver whose bodies are limited to LIMIT. */
+int setup(void **state);
+int teardown(void **state);
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
+struct ask {
+    const char *path, *type, *encoding, *method;
+    const char *header, *value; /* one more */
+};
+
+extern struct fake_reply last; /* its body is the program's to free */
+
+/* Sends and waits for the answer, which is kept in `last`; returns its HTTP status. */
+unsigned ask(struct fixture *f, struct ask a, const void *body, size_t len);
+unsigned ask_text(struct fixture *f, struct ask a, const char *body);
+unsigned ask_wire(struct fixture *f, struct ask a, const struct wire *w);
+
+/* Replaces what is in it by its gzip. */
+void gzip(struct fixture *f, struct wire *w);
+
+/* A pprof with one sample of 10 ms in `main`. */
+void put_pprof(struct wire *w, const char *type, const char *unit);
+
+#define ID "00112233-4455-6677-8899-aabbccddeeff"
+
+/* Fields of a series of a PushRequest: a label; a sample that is no pprof; and one with that pprof,
+ * packed by gzip or not. */
+void put_label(struct wire *w, const char *name, const char *value);
+void put_bad_sample(struct wire *w);
+
+/* Here, because join_rig, in the same library, has a put_sample too. */
+static inline void put_sample(struct fixture *f, struct wire *w, bool packed, const char *id)
+{
+    struct wire pprof = {0};
+    put_pprof(&pprof, "cpu", "nanoseconds");
+    if (packed)
+        gzip(f, &pprof);
+    size_t sample = wire_open(w, 2);
+    wire_len(w, 1, pprof.data, pprof.len);
+    wire_str(w, 2, id);
+    wire_close(w, sample);
+    wire_free(&pprof);
+}
+
+/* A PushRequest of two series; the first has two samples. */
+void put_push(struct fixture *f, struct wire *w);
+
+/* A field of a form whose boundary is FORM's. */
+void put_field(struct wire *w, const char *name, const struct wire *data);
+
+/* --- What came -------------------------------------------------------------------------------- */
+
+/* The text is in the JSON of the last item; so is a string attribute; the key is not. */
+void expect_out(struct fixture *f, const char *text);
+void expect_attribute(struct fixture *f, const char *key, const char *value);
+void expect_no_key(struct fixture *f, const char *key);
