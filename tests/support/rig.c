@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
+#include "tests/support/scrape.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
@@ -167,19 +168,7 @@ void rig_turn(struct rig *r)
 
 double rig_dropped(const struct rig *r, enum br_signal signal, const char *reason)
 {
-    struct br_str text = {0};
-    char prefix[128];
-    double sum = 0;
-    br_metrics_print(r->host.metrics, &text);
-    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped{signal=\"%s\",reason=\"%s",
-                   br_signal_name(signal), reason ? reason : "");
-    for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
-        const char *after = at + strlen(prefix);
-        if (!reason || *after == '"')
-            sum += strtod(strchr(after, ' ') + 1, NULL);
-    }
-    br_str_release(&text);
-    return sum;
+    return scrape_dropped(&r->host, signal, reason);
 }
 
 static void check_ledger(const struct rig *r)
@@ -316,14 +305,5 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
 
 double rig_metric(struct rig *r, const char *name, const char *labels)
 {
-    struct br_str text = {0}, line = {0};
-    double value = -1;
-    br_str_printf(&line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
-    br_metrics_print(r->host.metrics, &text);
-    const char *at = text.data ? strstr(text.data, line.data) : NULL;
-    if (at)
-        value = strtod(at + line.len, NULL);
-    br_str_release(&text);
-    br_str_release(&line);
-    return value;
+    return scrape_metric(&r->host, name, labels);
 }
