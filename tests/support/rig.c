@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
+#include "tests/support/fault.h"
 #include "tests/support/scrape.h"
 
 #define START_MS 1000000u
@@ -105,6 +106,21 @@ const char *rig_errors(const struct br_component *c, const char *text)
     br_errs_release(&errs);
     br_arena_release(&arena);
     return out;
+}
+
+void rig_expect_errors(const struct br_component *c, const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(rig_errors(c, cases[i][0]), cases[i][1]);
+}
+
+void rig_expect_errors_in(const struct br_component *c, const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *got = rig_errors(c, cases[i][0]);
+        if (!strstr(got, cases[i][1]))
+            fail_msg("%s\ngave %s\nnot  %s", cases[i][0], got, cases[i][1]);
+    }
 }
 
 static struct rig *make(const struct br_component *c, const char *text)
@@ -301,6 +317,34 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
     unsigned before = r->n_out;
     rig_send(r, rig_item(r, signal, json));
     return r->n_out > before && r->out.data ? r->out.data : "";
+}
+
+/* Once, with the n-th allocation failing; whether there was an n-th. */
+static bool run_short(const struct rig_shortage *s, unsigned long n, unsigned *refused)
+{
+    struct rig *r = rig_new(s->component, s->yaml);
+    struct br_item *item = s->make ? s->make(r, s->arg) : rig_item(r, s->signal, s->json);
+    fault_nth(n);
+    r->node.component->consume(&r->node, item);
+    bool failed = fault_nth_stop();
+    rig_turn(r);
+    assert_int_equal(r->n_ended, 1);
+    bool came = s->came ? s->came(r, s->arg) : r->n_out > 0;
+    if (!came)
+        assert_int_equal(r->outcome.verdict, BR_RETRY);
+    else if (!s->came)
+        assert_string_equal(r->out.data, s->expected);
+    *refused += !came;
+    rig_free(r);
+    return failed;
+}
+
+unsigned rig_run_short(const struct rig_shortage *s)
+{
+    unsigned refused = 0;
+    for (unsigned long n = 1; run_short(s, n, &refused); n++)
+        ;
+    return refused;
 }
 
 double rig_metric(struct rig *r, const char *name, const char *labels)

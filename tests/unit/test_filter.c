@@ -422,49 +422,24 @@ static void matching_has_a_time(void **state)
     rig_free(r);
 }
 
-static size_t left;
+struct digits {
+    const char *mark, *expected;
+};
 
-static bool fails(void)
+static bool came(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    const struct digits *d = arg;
+    if (r->n_out)
+        assert_string_equal(numbers(r, d->mark), d->expected);
+    return r->n_out > 0;
 }
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
 
 static unsigned without_memory(enum br_signal signal, const char *yaml, const char *in,
                                const char *mark, const char *expected)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_filter_processor, yaml);
-        struct br_item *item = rig_item(r, signal, in);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out)
-            assert_string_equal(numbers(r, mark), expected);
-        else
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-        refused += !r->n_out;
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    return rig_run_short(&(struct rig_shortage){&br_filter_processor, yaml, signal, in,
+                                                .came = came,
+                                                .arg = &(struct digits){mark, expected}});
 }
 
 static void no_memory(void **state)

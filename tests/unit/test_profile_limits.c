@@ -610,54 +610,35 @@ static void configs(void **state)
     assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
 }
 
-/* The n-th allocation from now on fails; the sinks end that. */
-static size_t left;
+/* Sends what `make` says, and takes what comes out, of which the sum has to be `sum`. */
+struct short_of_memory {
+    struct taker taker;
+    struct br_item *(*make)(struct rig *r);
+    uint64_t sum;
+};
 
-static bool fails(void)
+static struct br_item *make_taken(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    struct short_of_memory *s = arg;
+    s->taker = (struct taker){.input = {on_item}};
+    r->node.next[BR_PROFILES] = &s->taker.input;
+    return s->make(r);
 }
 
-static void *failing_alloc(size_t size)
+static bool came(struct rig *r, void *arg)
 {
-    return fails() ? NULL : malloc(size);
+    const struct short_of_memory *s = arg;
+    (void)r;
+    assert_true(s->taker.n == 0 || s->taker.sum == s->sum);
+    return s->taker.n > 0;
 }
 
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
-
-/* Sends the item with every allocation failing in turn; returns how often it was refused. What
- * comes out has to be `sum`. */
 static unsigned without_memory_for(const char *config, struct br_item *(*make)(struct rig *r),
                                    uint64_t sum)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_of(config);
-        struct taker t = {.input = {on_item}};
-        r->node.next[BR_PROFILES] = &t.input;
-        struct br_item *item = make(r);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        assert_true(t.n == 0 || t.sum == sum);
-        if (t.n == 0) {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        }
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    struct short_of_memory s = {.make = make, .sum = sum};
+    return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
+                                                .make = make_taken, .came = came, .arg = &s});
 }
 
 static struct br_item *make_large(struct rig *r)

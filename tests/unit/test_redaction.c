@@ -371,8 +371,8 @@ static void a_hard_pattern_masks_all(void **state)
 {
     (void)state;
     static const char a30[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
-    struct rig *r = rig_new(&br_redaction_processor,
-                            "{blocked_values: ['^(a+)+$'], match_time: 1h}");
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_values: ['^(a+)+$'], match_time: 1h}");
     char in[1 << 12] = "";
     for (unsigned i = 0; i < 30; i++) {
         char one[128];
@@ -435,8 +435,8 @@ static void long_texts_do_not_stall(void **state)
 static void found_anywhere_in_long_texts(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_redaction_processor, "{blocked_values: ['(?<=<)[0-9]+(?=>)', '\u00e4{3}'], match_time: 1h}");
+    struct rig *r = rig_new(&br_redaction_processor,
+                            "{blocked_values: ['(?<=<)[0-9]+(?=>)', '\u00e4{3}'], match_time: 1h}");
     for (size_t at = 0; at < 700; at++) {
         char in[2000] = "", out[2000] = "";
         for (size_t i = 0; i < at; i++)
@@ -457,8 +457,8 @@ static void found_anywhere_in_long_texts(void **state)
 static void results_are_bounded(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_redaction_processor, "{blocked_values: ['[0-9]'], hash_function: md5, match_time: 1h}");
+    struct rig *r = rig_new(&br_redaction_processor,
+                            "{blocked_values: ['[0-9]'], hash_function: md5, match_time: 1h}");
     rig_send(r, long_values(r, 1, 2 << 20, "1"));
     assert_int_equal(r->n_out, 1);
     assert_true(r->out_size < 100);
@@ -493,8 +493,8 @@ static void a_string_is_touched_once(void **state)
     }
     wire_close(&w, dictionary);
     free(text);
-    struct rig *r = rig_new(&br_redaction_processor,
-                            "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
     struct br_item *item = walked(r, BR_PROFILES, &w);
     size_t before = item->size;
     rig_send(r, item);
@@ -556,55 +556,24 @@ static void configs(void **state)
            ":4:5:");
 }
 
-/* The n-th allocation from now on fails; the rig's sink ends that. */
-static size_t left;
-
-static bool fails(void)
+static bool came(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    (void)arg;
+    if (!r->n_out)
+        return false;
+    expect_not(r->out.data, "GetSecret");
+    expect_not(r->out.data, "/home/bob");
+    return true;
 }
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
 
 static void without_memory(void **state)
 {
     (void)state;
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_redaction_processor,
-                                "{allowed_keys: [label, thread.token], blocked_values: [bob],"
-                                " function_names: {words: [secret]}}");
-        struct br_item *item = rig_item(r, BR_PROFILES, profiles);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out) {
-            expect_not(r->out.data, "GetSecret");
-            expect_not(r->out.data, "/home/bob");
-        } else {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        }
-        rig_free(r);
-        if (!failed)
-            break;
-    }
-    assert_in_range(refused, 10, 200);
+    const struct rig_shortage s = {&br_redaction_processor,
+                                   "{allowed_keys: [label, thread.token], blocked_values: [bob],"
+                                   " function_names: {words: [secret]}}",
+                                   BR_PROFILES, profiles, .came = came};
+    assert_in_range(rig_run_short(&s), 10, 200);
 }
 
 int main(void)
