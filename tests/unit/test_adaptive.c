@@ -397,11 +397,7 @@ static void wrong_configs(void **state)
          "x::cpu_percentage: or memory_percentage must be greater than zero"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_adaptive_extension, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_adaptive_extension, configs, BR_COUNT(configs));
     assert_string_equal(rig_errors(&br_adaptive_extension, ""), "");
     assert_string_equal(rig_errors(&br_adaptive_extension, "cpu_percentage: 0"), "");
     assert_string_equal(rig_errors(&br_adaptive_extension, "memory_percentage: 0"), "");

@@ -16,6 +16,7 @@
 #include "otlp/dictionary.h"
 #include "otlp/extension.h"
 #include "otlp/walk.h"
+#include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 #include "wire/protobuf.h"
@@ -388,37 +389,19 @@ static void configs(void **state)
          "test.yaml:1:82: x::include::span_kinds[0]: must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, "
          "SPAN_KIND_CLIENT, SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *got = rig_errors(&br_attributes_processor, cases[i][0]);
-        assert_string_equal(got, cases[i][1]);
-    }
+    rig_expect_errors(&br_attributes_processor, cases, BR_COUNT(cases));
 }
-
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
-static char *around_long_text(const char *head, const char *tail)
-{
-    enum { N = 1 << 20 };
-    size_t n = strlen(head);
-    char *json = malloc(n + N + strlen(tail) + 1);
-    assert_non_null(json);
-    memcpy(json, head, n);
-    for (size_t i = 0; i < N; i++)
-        json[n + i] = "abcd"[i % 4];
-    memcpy(json + n + N, tail, strlen(tail) + 1);
-    return json;
-}
-#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
 
 /* What cannot be judged in time is deleted; the next request has its own time. */
 static void matching_has_a_time(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_attributes_processor,
-                "{match_time: 50ms, actions: [{pattern: '" QUADRATIC "', action: delete}]}");
-    char *hostile = around_long_text("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
-                                     "\"a\",\"attributes\":[{\"key\":\"",
-                                     "\",\"value\":{}}," I("unseen", "1") "]}]}]}]}");
+    struct rig *r = rig_new(&br_attributes_processor,
+                            "{match_time: 50ms, actions: [{pattern: '" LONG_TEXT_PATTERN
+                            "', action: delete}]}");
+    char *hostile = long_text_in("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
+                                 "\"a\",\"attributes\":[{\"key\":\"",
+                                 "\",\"value\":{}}," I("unseen", "1") "]}]}]}]}");
     const char *out = rig_run(r, BR_TRACES, hostile);
     assert_null(strstr(out, "abcd"));
     assert_null(strstr(out, "unseen"));

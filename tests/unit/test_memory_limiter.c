@@ -147,11 +147,7 @@ static void wrong_configs(void **state)
          "effect"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_memory_limiter_processor, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_memory_limiter_processor, configs, BR_COUNT(configs));
     assert_string_equal(rig_errors(&br_memory_limiter_processor,
                                    "{check_interval: 1s, limit_mib: 4000, spike_limit_mib: 800}"),
                         "");

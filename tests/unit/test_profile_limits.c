@@ -595,9 +595,7 @@ static void odd_requests(void **state)
 static void configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *yaml, *error;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"max_stack_depth: -1", "max_stack_depth"},
         {"max_profile_size: 1GB", "max_profile_size"},
         {"max_samples: -5", "max_samples"},
@@ -605,8 +603,7 @@ static void configs(void **state)
         {"label_values_window: 5", "label_values_window"},
         {"max_depth: 5", "max_depth"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect(rig_errors(&br_profile_limits_processor, bad[i].yaml), bad[i].error);
+    rig_expect_errors_in(&br_profile_limits_processor, bad, BR_COUNT(bad));
     assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
 }
 

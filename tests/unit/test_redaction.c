@@ -531,9 +531,7 @@ static void odd_requests(void **state)
 static void configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *yaml, *error;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"blocked_values: [a, '(']",
          "blocked_values[1]: is no regular expression: missing closing"},
         {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is no regular"},
@@ -545,8 +543,7 @@ static void configs(void **state)
         {"summary: debug", "summary: is read and has no effect"},
         {"url_sanitizer: {enabled: true}", "url_sanitizer"}, /* to ignore it would let pass */
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect(rig_errors(&br_redaction_processor, bad[i].yaml), bad[i].error);
+    rig_expect_errors_in(&br_redaction_processor, bad, BR_COUNT(bad));
     expect_not(rig_errors(&br_redaction_processor,
                           "{hash_function: hmac-sha256, hmac_key: short-and-bad}"),
                "short-and-bad");

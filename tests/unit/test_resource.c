@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 
 extern const struct br_component br_resource_processor;
@@ -245,11 +246,7 @@ static void wrong_configs(void **state)
          "test.yaml:2:2: x::attributes[1]: insert needs"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_resource_processor, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_resource_processor, configs, BR_COUNT(configs));
 }
 
 /* What no rule touches leaves as the very bytes that came, unknown fields included. */
@@ -423,34 +420,19 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
-static char *around_long_text(const char *head, const char *tail)
-{
-    enum { N = 1 << 20 };
-    size_t n = strlen(head);
-    char *json = malloc(n + N + strlen(tail) + 1);
-    assert_non_null(json);
-    memcpy(json, head, n);
-    for (size_t i = 0; i < N; i++)
-        json[n + i] = "abcd"[i % 4];
-    memcpy(json + n + N, tail, strlen(tail) + 1);
-    return json;
-}
-#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
-
 /* What cannot be judged in time is deleted, and that is not remembered. */
 static void matching_has_a_time(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_resource_processor,
-                "{match_time: 50ms, attributes: [{pattern: '" QUADRATIC "', action: delete}]}");
+    struct rig *r = rig_new(&br_resource_processor,
+                            "{match_time: 50ms, attributes: [{pattern: '" LONG_TEXT_PATTERN
+                            "', action: delete}]}");
     char *hostile =
-        around_long_text("{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"",
-                         "\",\"value\":{}}]},\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"}]}]},"
-                         "{\"resource\":{\"attributes\":[" S(
-                             "unseen", "1") "]},"
-                                            "\"scopeSpans\":[{\"spans\":[{\"name\":\"b\"}]}]}]}");
+        long_text_in("{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"",
+                     "\",\"value\":{}}]},\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"}]}]},"
+                     "{\"resource\":{\"attributes\":[" S(
+                         "unseen", "1") "]},"
+                                        "\"scopeSpans\":[{\"spans\":[{\"name\":\"b\"}]}]}]}");
     const char *out = rig_run(r, BR_TRACES, hostile);
     assert_null(strstr(out, "abcd"));
     assert_null(strstr(out, "unseen"));

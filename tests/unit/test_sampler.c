@@ -636,10 +636,7 @@ static void configs(void **state)
         {"{unlinked: maybe}",
          "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *got = rig_errors(&br_probabilistic_sampler_processor, cases[i][0]);
-        assert_string_equal(got, cases[i][1]);
-    }
+    rig_expect_errors(&br_probabilistic_sampler_processor, cases, BR_COUNT(cases));
 }
 
 /* --- Memory ---------------------------------------------------------------------------------- */
