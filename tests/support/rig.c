@@ -226,6 +226,14 @@ static void on_done(struct br_item *item, void *arg)
     r->n_ended++;
 }
 
+static struct br_item *received(struct rig *r, struct br_item *item)
+{
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = r;
+    return item;
+}
+
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
 {
     struct br_err err = {0};
@@ -240,30 +248,42 @@ struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
     if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) != 0)
         fail_msg("%s", err.text);
     br_buf_unref(buf);
-    br_item_received(item);
-    item->done = on_done;
-    item->done_arg = r;
-    return item;
+    return received(r, item);
+}
+
+/* An item of those bytes as a receiver would make it; NULL when it would not. */
+static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf,
+                              struct br_err *err)
+{
+    struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
+    uint32_t repaired;
+    struct br_item *item = br_item_new(&r->host, signal);
+    assert_non_null(item);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, err) == 0)
+        return item;
+    br_item_free(item);
+    return NULL;
+}
+
+struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w)
+{
+    struct br_err err = {0};
+    struct br_buf *buf = br_buf_new(r->pool, w->len);
+    assert_non_null(buf);
+    memcpy(buf->data, w->data, w->len);
+    buf->len = (uint32_t)w->len;
+    wire_free(w);
+    struct br_item *item = walked(r, signal, buf, &err);
+    br_buf_unref(buf);
+    if (!item)
+        fail_msg("%s", err.text);
+    return received(r, item);
 }
 
 void rig_send(struct rig *r, struct br_item *item)
 {
     br_consume(&r->node.input, item);
     rig_turn(r);
-}
-
-/* An item of those bytes as a receiver would make it; NULL when it would not. */
-static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf)
-{
-    struct br_err err = {0};
-    struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
-    uint32_t repaired;
-    struct br_item *item = br_item_new(&r->host, signal);
-    assert_non_null(item);
-    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) == 0)
-        return item;
-    br_item_free(item);
-    return NULL;
 }
 
 static struct br_buf *mutant_of(struct rig *r, const struct br_buf *from, uint64_t *random)
@@ -292,19 +312,17 @@ unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json
         fail_msg("%s", err.text);
     for (unsigned i = 0; i < n; i++) {
         struct br_buf *buf = mutant_of(r, from, &random);
-        struct br_item *item = walked(r, signal, buf);
+        struct br_item *item = walked(r, signal, buf, &err);
         br_buf_unref(buf);
         if (!item)
             continue;
-        br_item_received(item);
-        item->done = on_done;
-        item->done_arg = r;
+        (void)received(r, item);
         unsigned before = r->n_out;
         rig_send(r, item);
         n_sent++;
         if (r->n_out == before)
             continue;
-        struct br_item *out = walked(r, signal, r->wire);
+        struct br_item *out = walked(r, signal, r->wire, &err);
         assert_non_null(out);
         br_item_free(out);
     }

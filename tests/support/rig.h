@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "pipeline/component.h"
+#include "tests/support/wire.h"
 
 struct rig {
     struct br_host host; /* first */
@@ -47,6 +48,9 @@ void rig_expect_errors_in(const struct br_component *c, const char *const (*case
 
 /* An item out of OTLP/JSON, as a receiver would make it. Its end is noted in the rig. */
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json);
+
+/* An item out of bytes, which are taken. The test fails when a receiver would not take them. */
+struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w);
 
 /* Sends an item through the node and turns until nothing is left. */
 void rig_send(struct rig *r, struct br_item *item);

@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/extension.h"
-#include "otlp/walk.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
@@ -297,17 +296,7 @@ static void distinct_once(void **state)
     wire_len(&resource, 2, scope.data, scope.len);
     wire_len(&request, 1, resource.data, resource.len);
     wire_len(&request, 2, dictionary.data, dictionary.len);
-    struct br_item *item = br_item_new(&r->host, BR_PROFILES);
-    struct br_buf *buf = br_buf_new(r->pool, request.len);
-    memcpy(buf->data, request.data, request.len);
-    buf->len = (uint32_t)request.len;
-    struct br_err err;
-    uint32_t repaired;
-    assert_int_equal(
-        br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err), 0);
-    br_buf_unref(buf);
-    br_item_received(item);
-    rig_send(r, item);
+    rig_send(r, rig_item_of(r, BR_PROFILES, &request));
     assert_int_equal(r->n_out, 1);
     size_t n_hashes = 0;
     for (const char *at = strstr(r->out.data, "\"attributeTable\""); at;
@@ -316,7 +305,6 @@ static void distinct_once(void **state)
     assert_int_equal(n_hashes - 1, 2 * KEYS);
     rig_free(r);
     wire_free(&dictionary);
-    wire_free(&request);
     wire_free(&profile);
     wire_free(&scope);
     wire_free(&resource);

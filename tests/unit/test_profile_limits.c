@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/scan.h"
-#include "otlp/walk.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 
@@ -32,24 +31,6 @@ static void expect(const char *text, const char *part)
 static struct rig *rig_of(const char *config)
 {
     return rig_new(&br_profile_limits_processor, config);
-}
-
-static struct br_item *walked(struct rig *r, struct wire *w)
-{
-    struct br_buf *buf = br_buf_new(r->pool, w->len);
-    struct br_err err;
-    uint32_t repaired;
-    assert_non_null(buf);
-    memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    wire_free(w);
-    struct br_item *item = rig_item(r, BR_PROFILES, "{}");
-    int rc = br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err);
-    if (rc)
-        fail_msg("%s", err.text);
-    br_buf_unref(buf);
-    br_item_received(item);
-    return item;
 }
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
@@ -164,7 +145,7 @@ static struct br_item *tower(struct rig *r, unsigned depth, bool packed)
         wire_close(&w, list);
     wire_close(&w, stack);
     wire_close(&w, dictionary);
-    return walked(r, &w);
+    return rig_item_of(r, BR_PROFILES, &w);
 }
 
 static void sixty_four_by_default(void **state)
@@ -232,7 +213,7 @@ static void cuts_are_bounded(void **state)
     wire_close(&w, dictionary);
     free(text);
     struct rig *r = rig_of("max_profile_size: 0");
-    rig_send(r, walked(r, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal(r->n_out, 0);
     assert_int_equal(r->outcome.verdict, BR_DONE);
     assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
@@ -350,7 +331,7 @@ static void keys_are_bounded(void **state)
     }
     wire_close(&w, dictionary);
     struct rig *r = rig_of("max_label_values: 5");
-    rig_send(r, walked(r, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
     expect(r->out.data, "{\"keyStrindex\":1024,\"value\":{\"stringValue\":\"v\"}}");
     expect(r->out.data, "{\"keyStrindex\":1025,\"value\":{\"stringValueStrindex\":1026}}");
@@ -460,7 +441,7 @@ static struct br_item *sized(struct rig *r, const struct sizes *s)
     for (unsigned i = 1; i <= n; i++)
         put_attribute(&w, i == s->big ? s->big_len : s->each, i);
     wire_close(&w, dictionary);
-    return walked(r, &w);
+    return rig_item_of(r, BR_PROFILES, &w);
 }
 
 static struct taker take(const char *config, const struct sizes *s, struct rig **ret)

@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "otlp/walk.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 
@@ -127,23 +126,6 @@ static void attributes(void **state)
         }
         rig_free(r);
     }
-}
-
-/* An item of the bytes in `w`, which it frees. */
-static struct br_item *walked(struct rig *r, enum br_signal signal, struct wire *w)
-{
-    struct br_buf *buf = br_buf_new(r->pool, w->len);
-    struct br_err err;
-    uint32_t repaired;
-    assert_non_null(buf);
-    memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    wire_free(w);
-    struct br_item *item = rig_item(r, signal, "{}");
-    assert_int_equal(
-        br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err), 0);
-    br_buf_unref(buf);
-    return item;
 }
 
 /* Everywhere in a traces request. */
@@ -357,7 +339,7 @@ static void references_are_followed(void **state)
     wire_str(&w, 5, "hunter2");
     wire_close(&w, dictionary);
     struct rig *r = rig_new(&br_redaction_processor, "");
-    rig_send(r, walked(r, BR_PROFILES, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     expect(r->out.data, "\"value\":{\"stringValueStrindex\":3}");
     expect(r->out.data, "\"stringTable\":[\"\",\"my.password\",\"" X "\",\"" X "\"]");
     expect_not(r->out.data, "hunter2");
@@ -414,7 +396,7 @@ static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const 
     wire_close(&w, scope);
     wire_close(&w, part);
     free(text);
-    return walked(r, BR_TRACES, &w);
+    return rig_item_of(r, BR_TRACES, &w);
 }
 
 /* Quadratic, as usual patterns are over texts that are made for it: half an hour for these at a
@@ -495,7 +477,7 @@ static void a_string_is_touched_once(void **state)
     free(text);
     struct rig *r =
         rig_new(&br_redaction_processor, "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
-    struct br_item *item = walked(r, BR_PROFILES, &w);
+    struct br_item *item = rig_item_of(r, BR_PROFILES, &w);
     size_t before = item->size;
     rig_send(r, item);
     assert_int_equal(r->n_out, 1);
