@@ -8,14 +8,13 @@ import collections
 import dataclasses
 import email
 import gzip
-import http.server
 import json
 import re
 import subprocess
-import sys
 import threading
 import urllib.parse
 
+import httpd
 import pprof
 from braid import until
 
@@ -169,7 +168,7 @@ class Pyroscope:
         self.pushes, self.rules, self.n_requests, self.paths = [], [], 0, []
         self.jfr_reader = jfr_reader
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = httpd.Server(("127.0.0.1", 0), _Handler)
         self._server.pyroscope = self
         self.address = f"127.0.0.1:{self._server.server_port}"
         self.url = f"http://{self.address}"
@@ -231,15 +230,6 @@ class Pyroscope:
 
 class _Whole(Refused):
     pass
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request, client_address):
-        """A client that went away is no error here."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
 
 
 def _plain(data):
@@ -323,24 +313,9 @@ def _push(headers, body):
     return pushes
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def _body(self):
-        if self.headers.get("transfer-encoding", "") != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length", 0)))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
+class _Handler(httpd.Handler):
     def do_POST(self):
-        body, url = self._body(), urllib.parse.urlsplit(self.path)
+        body, url = self.body(), urllib.parse.urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.pyroscope.paths.append(url.path)
         try:

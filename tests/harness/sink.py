@@ -3,9 +3,7 @@
 
 import dataclasses
 import gzip
-import http.server
 import ssl
-import sys
 import threading
 import zlib
 from concurrent import futures
@@ -16,6 +14,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
+import httpd
 import otlp
 from braid import DEADLINE_S, until
 
@@ -64,7 +63,7 @@ class Sink:
                                           ("grpc.so_reuseport", 0)])
         self.grpc = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._grpc.start()
-        self._http = _HttpServer(("127.0.0.1", 0), _HttpHandler)
+        self._http = httpd.Server(("127.0.0.1", 0), _HttpHandler)
         self._http.sink, self._http.prefix = self, prefix
         if certificate:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -144,33 +143,9 @@ class _GrpcHandler(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(export)
 
 
-class _HttpServer(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request, client_address):
-        """A client that went away is no error here: some tests cut the wire."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _HttpHandler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def _body(self):
-        if self.headers.get("transfer-encoding", "") != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length", 0)))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
+class _HttpHandler(httpd.Handler):
     def do_POST(self):
-        sink, body = self.server.sink, self._body()
+        sink, body = self.server.sink, self.body()
         signal = next((each for each in otlp.SIGNALS if self.server.prefix + each.path == self.path),
                       None)
         kind = self.headers.get("content-type")

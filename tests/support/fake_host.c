@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "tests/support/scrape.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u
@@ -476,33 +477,12 @@ void fake_host_advance(struct fake_host *h, uint64_t ms)
 
 double fake_host_metric(struct fake_host *h, const char *name, const char *labels)
 {
-    struct br_str text = {0};
-    char line[512];
-    double value = -1;
-    br_metrics_print(h->host.metrics, &text);
-    (void)snprintf(line, sizeof line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
-    const char *at = text.data ? strstr(text.data, line) : NULL;
-    if (at)
-        value = strtod(at + strlen(line), NULL);
-    br_str_release(&text);
-    return value;
+    return scrape_metric(&h->host, name, labels);
 }
 
 double fake_host_dropped(struct fake_host *h, enum br_signal signal, const char *reason)
 {
-    struct br_str text = {0};
-    char prefix[128];
-    double sum = 0;
-    br_metrics_print(h->host.metrics, &text);
-    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped{signal=\"%s\",reason=\"%s",
-                   br_signal_name(signal), reason ? reason : "");
-    for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
-        const char *after = at + strlen(prefix);
-        if (!reason || *after == '"')
-            sum += strtod(strchr(after, ' ') + 1, NULL);
-    }
-    br_str_release(&text);
-    return sum;
+    return scrape_dropped(&h->host, signal, reason);
 }
 
 static double missing(struct fake_host *h, enum br_signal s)

@@ -84,8 +84,8 @@ double fake_host_metric(struct fake_host *h, const char *name, const char *label
 /* The service behind a server, by a piece of its name ("grpc"); NULL when none listens. */
 struct br_service *fake_host_service(struct fake_host *h, const char *name);
 
-/* A request for the server whose name contains `server`, or NULL when none listens; POST. What follows
- * a `?` in the path is its query. */
+/* A request for the server whose name contains `server`, or NULL when none listens; POST. What
+ * follows a `?` in the path is its query. */
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
 void fake_request_method(struct fake_request *r, const char *method);
 void fake_request_header(struct fake_request *r, const char *name, const char *value);

@@ -83,6 +83,21 @@ bool fault_failed(void)
     return fault.failed;
 }
 
+void fault_nth(unsigned long n)
+{
+    fault_watch();
+    fault.at = n;
+    fault.from_there_on = false;
+    fault_start();
+}
+
+bool fault_nth_stop(void)
+{
+    fault_stop();
+    fault_unwatch();
+    return fault.failed;
+}
+
 /* One run; the number of allocations it made. */
 static unsigned long run(const char *what, void (*scenario)(void *arg), void *arg, unsigned long at,
                          bool from_there_on)

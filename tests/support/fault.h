@@ -24,6 +24,12 @@ void fault_stop(void);
 /* True when an allocation of this run has failed: results may then be failures too. */
 bool fault_failed(void);
 
+/* From here to fault_nth_stop the `n`-th allocation, from 1, fails, and no other; what is released
+ * may be older. Returns whether it came to that. br_mem_set_hooks(NULL) in between ends the failing
+ * early. */
+void fault_nth(unsigned long n);
+bool fault_nth_stop(void);
+
 /* Counts allocations without failing any: before anything is allocated; then how many are alive. */
 void fault_watch(void);
 size_t fault_alive(void);

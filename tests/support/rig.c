@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
+#include "tests/support/fault.h"
+#include "tests/support/scrape.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
@@ -106,6 +108,21 @@ const char *rig_errors(const struct br_component *c, const char *text)
     return out;
 }
 
+void rig_expect_errors(const struct br_component *c, const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(rig_errors(c, cases[i][0]), cases[i][1]);
+}
+
+void rig_expect_errors_in(const struct br_component *c, const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *got = rig_errors(c, cases[i][0]);
+        if (!strstr(got, cases[i][1]))
+            fail_msg("%s\ngave %s\nnot  %s", cases[i][0], got, cases[i][1]);
+    }
+}
+
 static struct rig *make(const struct br_component *c, const char *text)
 {
     struct rig *r = calloc(1, sizeof *r);
@@ -167,19 +184,7 @@ void rig_turn(struct rig *r)
 
 double rig_dropped(const struct rig *r, enum br_signal signal, const char *reason)
 {
-    struct br_str text = {0};
-    char prefix[128];
-    double sum = 0;
-    br_metrics_print(r->host.metrics, &text);
-    (void)snprintf(prefix, sizeof prefix, "braid_ledger_dropped{signal=\"%s\",reason=\"%s",
-                   br_signal_name(signal), reason ? reason : "");
-    for (const char *at = text.data; at && (at = strstr(at, prefix)); at++) {
-        const char *after = at + strlen(prefix);
-        if (!reason || *after == '"')
-            sum += strtod(strchr(after, ' ') + 1, NULL);
-    }
-    br_str_release(&text);
-    return sum;
+    return scrape_dropped(&r->host, signal, reason);
 }
 
 static void check_ledger(const struct rig *r)
@@ -221,6 +226,14 @@ static void on_done(struct br_item *item, void *arg)
     r->n_ended++;
 }
 
+static struct br_item *received(struct rig *r, struct br_item *item)
+{
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = r;
+    return item;
+}
+
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
 {
     struct br_err err = {0};
@@ -235,30 +248,42 @@ struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
     if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) != 0)
         fail_msg("%s", err.text);
     br_buf_unref(buf);
-    br_item_received(item);
-    item->done = on_done;
-    item->done_arg = r;
-    return item;
+    return received(r, item);
+}
+
+/* An item of those bytes as a receiver would make it; NULL when it would not. */
+static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf,
+                              struct br_err *err)
+{
+    struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
+    uint32_t repaired;
+    struct br_item *item = br_item_new(&r->host, signal);
+    assert_non_null(item);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, err) == 0)
+        return item;
+    br_item_free(item);
+    return NULL;
+}
+
+struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w)
+{
+    struct br_err err = {0};
+    struct br_buf *buf = br_buf_new(r->pool, w->len);
+    assert_non_null(buf);
+    memcpy(buf->data, w->data, w->len);
+    buf->len = (uint32_t)w->len;
+    wire_free(w);
+    struct br_item *item = walked(r, signal, buf, &err);
+    br_buf_unref(buf);
+    if (!item)
+        fail_msg("%s", err.text);
+    return received(r, item);
 }
 
 void rig_send(struct rig *r, struct br_item *item)
 {
     br_consume(&r->node.input, item);
     rig_turn(r);
-}
-
-/* An item of those bytes as a receiver would make it; NULL when it would not. */
-static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_buf *buf)
-{
-    struct br_err err = {0};
-    struct br_walk_options options = {.utf8 = BR_UTF8_REPAIR};
-    uint32_t repaired;
-    struct br_item *item = br_item_new(&r->host, signal);
-    assert_non_null(item);
-    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) == 0)
-        return item;
-    br_item_free(item);
-    return NULL;
 }
 
 static struct br_buf *mutant_of(struct rig *r, const struct br_buf *from, uint64_t *random)
@@ -287,19 +312,17 @@ unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json
         fail_msg("%s", err.text);
     for (unsigned i = 0; i < n; i++) {
         struct br_buf *buf = mutant_of(r, from, &random);
-        struct br_item *item = walked(r, signal, buf);
+        struct br_item *item = walked(r, signal, buf, &err);
         br_buf_unref(buf);
         if (!item)
             continue;
-        br_item_received(item);
-        item->done = on_done;
-        item->done_arg = r;
+        (void)received(r, item);
         unsigned before = r->n_out;
         rig_send(r, item);
         n_sent++;
         if (r->n_out == before)
             continue;
-        struct br_item *out = walked(r, signal, r->wire);
+        struct br_item *out = walked(r, signal, r->wire, &err);
         assert_non_null(out);
         br_item_free(out);
     }
@@ -314,16 +337,35 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json)
     return r->n_out > before && r->out.data ? r->out.data : "";
 }
 
+/* Once, with the n-th allocation failing; whether there was an n-th. */
+static bool run_short(const struct rig_shortage *s, unsigned long n, unsigned *refused)
+{
+    struct rig *r = rig_new(s->component, s->yaml);
+    struct br_item *item = s->make ? s->make(r, s->arg) : rig_item(r, s->signal, s->json);
+    fault_nth(n);
+    r->node.component->consume(&r->node, item);
+    bool failed = fault_nth_stop();
+    rig_turn(r);
+    assert_int_equal(r->n_ended, 1);
+    bool came = s->came ? s->came(r, s->arg) : r->n_out > 0;
+    if (!came)
+        assert_int_equal(r->outcome.verdict, BR_RETRY);
+    else if (!s->came)
+        assert_string_equal(r->out.data, s->expected);
+    *refused += !came;
+    rig_free(r);
+    return failed;
+}
+
+unsigned rig_run_short(const struct rig_shortage *s)
+{
+    unsigned refused = 0;
+    for (unsigned long n = 1; run_short(s, n, &refused); n++)
+        ;
+    return refused;
+}
+
 double rig_metric(struct rig *r, const char *name, const char *labels)
 {
-    struct br_str text = {0}, line = {0};
-    double value = -1;
-    br_str_printf(&line, labels[0] ? "\n%s{%s} " : "\n%s%s ", name, labels);
-    br_metrics_print(r->host.metrics, &text);
-    const char *at = text.data ? strstr(text.data, line.data) : NULL;
-    if (at)
-        value = strtod(at + line.len, NULL);
-    br_str_release(&text);
-    br_str_release(&line);
-    return value;
+    return scrape_metric(&r->host, name, labels);
 }

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "pipeline/component.h"
+#include "tests/support/wire.h"
 
 struct rig {
     struct br_host host; /* first */
@@ -41,8 +42,15 @@ void rig_free(struct rig *r);
  * next call. */
 const char *rig_errors(const struct br_component *c, const char *yaml);
 
+/* A table of configs and what each is refused with: all that rig_errors says, or a part of it. */
+void rig_expect_errors(const struct br_component *c, const char *const (*cases)[2], size_t n);
+void rig_expect_errors_in(const struct br_component *c, const char *const (*cases)[2], size_t n);
+
 /* An item out of OTLP/JSON, as a receiver would make it. Its end is noted in the rig. */
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json);
+
+/* An item out of bytes, which are taken. The test fails when a receiver would not take them. */
+struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w);
 
 /* Sends an item through the node and turns until nothing is left. */
 void rig_send(struct rig *r, struct br_item *item);
@@ -54,6 +62,25 @@ const char *rig_run(struct rig *r, enum br_signal signal, const char *json);
  * would take; returns how many these were. The test fails when a receiver would not take what comes
  * out. */
 unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json, unsigned n);
+
+/* A request that is sent with one allocation failing. */
+struct rig_shortage {
+    const struct br_component *component;
+    const char *yaml;
+    enum br_signal signal;
+    const char *json;
+    struct br_item *(*make)(struct rig *r, void *arg); /* NULL: rig_item of the two above */
+    /* Checks what came out, and says whether anything did; a consumer of its own has to end
+     * br_mem_set_hooks. NULL: what came out is `expected`. */
+    bool (*came)(struct rig *r, void *arg);
+    const char *expected;
+    void *arg;
+};
+
+/* Sends it to one node after another, while its first allocation fails, its second, and so on,
+ * until none does. The test fails unless it always ends once, and to be retried where nothing came
+ * out; returns how often that was. */
+unsigned rig_run_short(const struct rig_shortage *s);
 
 /* The value of a metric, -1 when there is none. */
 double rig_metric(struct rig *r, const char *name, const char *labels);

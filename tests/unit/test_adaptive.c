@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Extension adaptive and pipeline/shed: the CPU's time is the test's, and so is the clock. Steps and
- * shares are those of extensions/adaptive/README.md.
+ * Extension adaptive and pipeline/shed: the CPU's time is the test's, and so is the clock. Steps
+ * and shares are those of extensions/adaptive/README.md.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,12 +11,11 @@
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
-#include <sys/stat.h>
-
 #include "base/mem.h"
 #include "extensions/adaptive/cpus.h"
 #include "pipeline/shed.h"
 #include "tests/support/fake_host.h"
+#include "tests/support/fake_root.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
@@ -191,7 +190,7 @@ static void by_memory(void **state)
 {
     static const struct {
         unsigned percentage, step;
-    } levels[] = {{1, 0},  {69, 0}, {71, 1}, {79, 1}, {66, 1}, {64, 0},  {81, 2}, {76, 2}, {74, 1},
+    } levels[] = {{1, 0},  {69, 0}, {71, 1}, {79, 1}, {66, 1},  {64, 0}, {81, 2},  {76, 2}, {74, 1},
                   {91, 3}, {86, 3}, {84, 2}, {99, 3}, {120, 3}, {66, 1}, {120, 3}, {10, 0}};
     struct fixture f;
     (void)state;
@@ -200,8 +199,7 @@ static void by_memory(void **state)
     assert_int_equal(br_shed_step(&f.h->host), BR_SHED_NONE); /* there is no limit */
     for (size_t i = 0; i < BR_COUNT(levels); i++)
         if (hold(&f, levels[i].percentage) != levels[i].step)
-            fail_msg("%zu: %u%% give step %u", i, levels[i].percentage,
-                     br_shed_step(&f.h->host));
+            fail_msg("%zu: %u%% give step %u", i, levels[i].percentage, br_shed_step(&f.h->host));
     assert_int_equal(hold(&f, 71), BR_SHED_HALF); /* the higher of the two counts */
     assert_int_equal(use(&f, 90, 3), BR_SHED_PROFILES);
     assert_int_equal(hold(&f, 10), BR_SHED_PROFILES);
@@ -224,7 +222,10 @@ static void shares(void **state)
     static const struct {
         double dropped;
         bool profiles, traces; /* refused */
-    } steps[] = {{0, false, false}, {0.5, false, false}, {0.75, false, false}, {0, true, false},
+    } steps[] = {{0, false, false},
+                 {0.5, false, false},
+                 {0.75, false, false},
+                 {0, true, false},
                  {0, true, true}};
     struct fixture f;
     (void)state;
@@ -243,10 +244,10 @@ static void shares(void **state)
         assert_int_equal(br_shed_refuses(&f.h->host, BR_PROFILES), steps[step].profiles);
         assert_int_equal(br_shed_refuses(&f.h->host, BR_TRACES), steps[step].traces);
     }
-    assert_true(fake_host_metric(f.h, "braid_shed_requests",
-                                 "signal=\"profiles\",how=\"refused\"") == 2);
-    assert_true(fake_host_metric(f.h, "braid_shed_requests",
-                                 "signal=\"traces\",how=\"refused\"") == 1);
+    assert_true(
+        fake_host_metric(f.h, "braid_shed_requests", "signal=\"profiles\",how=\"refused\"") == 2);
+    assert_true(fake_host_metric(f.h, "braid_shed_requests", "signal=\"traces\",how=\"refused\"") ==
+                1);
     end(&f);
 }
 
@@ -354,47 +355,29 @@ static void destroyed_at_once(void **state)
     end(&f);
 }
 
-/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) ----------- */
-
-static char root[] = "/tmp/test_adaptive.XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char whole[512];
-    (void)snprintf(whole, sizeof whole, "%s%s", root, path);
-    for (char *p = whole + strlen(root) + 1; (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        (void)mkdir(whole, 0700);
-        *p = '/';
-    }
-    FILE *f = fopen(whole, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
+/* --- How many CPUs, from files as Linux has them (cgroups(7), kernel's cgroup-v2.rst) -----------
+ */
 
 static void cpus(void **state)
 {
     (void)state;
-    assert_non_null(mkdtemp(root));
-    assert_true(adaptive_quota(root) == 0);
-    put("/proc/self/cgroup", "0::/a.slice/b.service\n");
-    assert_true(adaptive_quota(root) == 0);
-    put("/sys/fs/cgroup/a.slice/b.service/cpu.max", "max 100000\n");
-    assert_true(adaptive_quota(root) == 0);
-    put("/sys/fs/cgroup/a.slice/cpu.max", "150000 100000\n");
-    assert_true(adaptive_quota(root) == 1.5);
-    put("/sys/fs/cgroup/a.slice/b.service/cpu.max", "25000 50000\n");
-    assert_true(adaptive_quota(root) == 0.5);
-    put("/sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n");
-    assert_true(adaptive_quota(root) == 1.5);
-    put("/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half a line */
-    assert_true(adaptive_quota(root) == 4);
-    put("/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
-    assert_true(adaptive_quota(root) == 0);
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -r %s", root);
-    assert_int_equal(system(command), 0);
+    struct fake_root root = fake_root_new();
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/proc/self/cgroup", "0::/a.slice/b.service\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "max 100000\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000 100000\n");
+    assert_true(adaptive_quota(root.path) == 1.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "25000 50000\n");
+    assert_true(adaptive_quota(root.path) == 0.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/cpu.max", "400000 100000\n");
+    assert_true(adaptive_quota(root.path) == 1.5);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/cpu.max", "150000\n"); /* half a line */
+    assert_true(adaptive_quota(root.path) == 4);
+    fake_root_put(&root, "/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
+    assert_true(adaptive_quota(root.path) == 0);
+    fake_root_free(&root);
 
     assert_true(adaptive_cpus(1, 0) == 1);
     assert_true(adaptive_cpus(1, 0.25) == 0.25);
@@ -414,11 +397,7 @@ static void wrong_configs(void **state)
          "x::cpu_percentage: or memory_percentage must be greater than zero"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_adaptive_extension, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_adaptive_extension, configs, BR_COUNT(configs));
     assert_string_equal(rig_errors(&br_adaptive_extension, ""), "");
     assert_string_equal(rig_errors(&br_adaptive_extension, "cpu_percentage: 0"), "");
     assert_string_equal(rig_errors(&br_adaptive_extension, "memory_percentage: 0"), "");
@@ -427,12 +406,18 @@ static void wrong_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(climbs_by_looks),   cmocka_unit_test(stays_in_between),
-        cmocka_unit_test(recovers_slowly),   cmocka_unit_test(options),
-        cmocka_unit_test(one_is_enough),     cmocka_unit_test(by_memory),
-        cmocka_unit_test(shares),            cmocka_unit_test(at_the_receivers),
-        cmocka_unit_test(without_memory),    cmocka_unit_test(destroyed_at_once),
-        cmocka_unit_test(cpus),              cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(climbs_by_looks),
+        cmocka_unit_test(stays_in_between),
+        cmocka_unit_test(recovers_slowly),
+        cmocka_unit_test(options),
+        cmocka_unit_test(one_is_enough),
+        cmocka_unit_test(by_memory),
+        cmocka_unit_test(shares),
+        cmocka_unit_test(at_the_receivers),
+        cmocka_unit_test(without_memory),
+        cmocka_unit_test(destroyed_at_once),
+        cmocka_unit_test(cpus),
+        cmocka_unit_test(wrong_configs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

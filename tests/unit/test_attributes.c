@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/extension.h"
-#include "otlp/walk.h"
+#include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 #include "wire/protobuf.h"
@@ -296,17 +296,7 @@ static void distinct_once(void **state)
     wire_len(&resource, 2, scope.data, scope.len);
     wire_len(&request, 1, resource.data, resource.len);
     wire_len(&request, 2, dictionary.data, dictionary.len);
-    struct br_item *item = br_item_new(&r->host, BR_PROFILES);
-    struct br_buf *buf = br_buf_new(r->pool, request.len);
-    memcpy(buf->data, request.data, request.len);
-    buf->len = (uint32_t)request.len;
-    struct br_err err;
-    uint32_t repaired;
-    assert_int_equal(
-        br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err), 0);
-    br_buf_unref(buf);
-    br_item_received(item);
-    rig_send(r, item);
+    rig_send(r, rig_item_of(r, BR_PROFILES, &request));
     assert_int_equal(r->n_out, 1);
     size_t n_hashes = 0;
     for (const char *at = strstr(r->out.data, "\"attributeTable\""); at;
@@ -315,7 +305,6 @@ static void distinct_once(void **state)
     assert_int_equal(n_hashes - 1, 2 * KEYS);
     rig_free(r);
     wire_free(&dictionary);
-    wire_free(&request);
     wire_free(&profile);
     wire_free(&scope);
     wire_free(&resource);
@@ -388,37 +377,19 @@ static void configs(void **state)
          "test.yaml:1:82: x::include::span_kinds[0]: must be SPAN_KIND_INTERNAL, SPAN_KIND_SERVER, "
          "SPAN_KIND_CLIENT, SPAN_KIND_PRODUCER or SPAN_KIND_CONSUMER\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *got = rig_errors(&br_attributes_processor, cases[i][0]);
-        assert_string_equal(got, cases[i][1]);
-    }
+    rig_expect_errors(&br_attributes_processor, cases, BR_COUNT(cases));
 }
-
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
-static char *around_long_text(const char *head, const char *tail)
-{
-    enum { N = 1 << 20 };
-    size_t n = strlen(head);
-    char *json = malloc(n + N + strlen(tail) + 1);
-    assert_non_null(json);
-    memcpy(json, head, n);
-    for (size_t i = 0; i < N; i++)
-        json[n + i] = "abcd"[i % 4];
-    memcpy(json + n + N, tail, strlen(tail) + 1);
-    return json;
-}
-#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
 
 /* What cannot be judged in time is deleted; the next request has its own time. */
 static void matching_has_a_time(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_attributes_processor,
-                "{match_time: 50ms, actions: [{pattern: '" QUADRATIC "', action: delete}]}");
-    char *hostile = around_long_text("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
-                                     "\"a\",\"attributes\":[{\"key\":\"",
-                                     "\",\"value\":{}}," I("unseen", "1") "]}]}]}]}");
+    struct rig *r = rig_new(&br_attributes_processor,
+                            "{match_time: 50ms, actions: [{pattern: '" LONG_TEXT_PATTERN
+                            "', action: delete}]}");
+    char *hostile = long_text_in("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":"
+                                 "\"a\",\"attributes\":[{\"key\":\"",
+                                 "\",\"value\":{}}," I("unseen", "1") "]}]}]}]}");
     const char *out = rig_run(r, BR_TRACES, hostile);
     assert_null(strstr(out, "abcd"));
     assert_null(strstr(out, "unseen"));
@@ -447,49 +418,11 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-static size_t left;
-
-static bool fails(void)
-{
-    return left && --left == 0;
-}
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
-
 static unsigned without_memory(enum br_signal signal, const char *yaml, const char *in,
                                const char *expected)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_attributes_processor, yaml);
-        struct br_item *item = rig_item(r, signal, in);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out)
-            assert_string_equal(r->out.data, expected);
-        else
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-        refused += !r->n_out;
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    return rig_run_short(
+        &(struct rig_shortage){&br_attributes_processor, yaml, signal, in, .expected = expected});
 }
 
 static void no_memory(void **state)

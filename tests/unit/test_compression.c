@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "support/compression_check.h"
 #include "support/corpus.h"
+#include "support/mem_meter.h"
 #include "wire/compression.h"
 
 /* Other libraries' encoders (zlib, and zstd's one-shot API) are the peers here: what they write
@@ -408,44 +409,6 @@ static void test_no_coding(void **state)
     free(plain.data);
 }
 
-/* The most that was live at once, by hooks around the C library's allocator, and the n-th
- * allocation that fails. */
-static size_t live, peak;
-static long fail_at;
-
-static void *counting_alloc(size_t size)
-{
-    if (fail_at && --fail_at == 0)
-        return NULL;
-    size_t *p = malloc(size + 16);
-    if (!p)
-        return NULL;
-    *p = size;
-    live += size;
-    peak = live > peak ? live : peak;
-    return p + 2;
-}
-
-static void counting_release(void *p)
-{
-    size_t *block = (size_t *)p - 2;
-    live -= *block;
-    free(block);
-}
-
-static void *counting_resize(void *p, size_t size)
-{
-    void *fresh = counting_alloc(size);
-    if (!fresh || !p)
-        return fresh;
-    size_t old = ((size_t *)p)[-2];
-    memcpy(fresh, p, old < size ? old : size);
-    counting_release(p);
-    return fresh;
-}
-
-static const struct br_mem_hooks counting = {counting_alloc, counting_resize, counting_release};
-
 /* A gzip member of zeros: one piece, which a full flush makes independent of what is before it, as
  * often as it takes. */
 static struct bytes gzip_bomb(size_t total, uint8_t *piece, size_t piece_len)
@@ -517,16 +480,16 @@ static void test_bombs(void **state)
     free(small.data);
     for (size_t i = 0; i < BR_COUNT(bombs); i++) {
         assert_true(bombs[i].in.len < 8 << 20);
-        live = peak = 0;
-        br_mem_set_hooks(&counting);
+        mem_meter.live = mem_meter.peak = 0;
+        br_mem_set_hooks(&mem_meter_hooks);
         struct fixture f = {br_pool_new(0), br_codec_new()};
         assert_refused(&f, bombs[i].e, bombs[i].in, limit, BR_ETOOBIG);
         br_codec_free(f.codec);
         br_pool_free(f.pool);
         br_mem_set_hooks(NULL);
-        assert_int_equal(live, 0);
-        assert_true(peak > 0);
-        assert_true(peak <= bombs[i].most);
+        assert_int_equal(mem_meter.live, 0);
+        assert_true(mem_meter.peak > 0);
+        assert_true(mem_meter.peak <= bombs[i].most);
         free(bombs[i].in.data);
     }
     free(piece);
@@ -590,8 +553,8 @@ static void test_tables_are_counted(void **state)
 {
     (void)state;
     struct bytes plain = sample(1000);
-    live = 0;
-    br_mem_set_hooks(&counting);
+    mem_meter.live = 0;
+    br_mem_set_hooks(&mem_meter_hooks);
     struct br_pool *pool = br_pool_new(0);
     struct br_codec *codec = br_codec_new();
     struct br_rope rope = {0};
@@ -599,12 +562,12 @@ static void test_tables_are_counted(void **state)
     static const enum br_encoding as[] = {BR_ENCODING_GZIP, BR_ENCODING_ZSTD};
     for (size_t i = 0; i < BR_COUNT(as); i++) {
         struct br_buf *coded = NULL, *back = NULL;
-        size_t before = live;
+        size_t before = mem_meter.live;
         assert_int_equal(br_compress(codec, as[i], 0, &rope, 0, pool, &coded), 0);
-        size_t encoder = live - before - coded->cap;
+        size_t encoder = mem_meter.live - before - coded->cap;
         assert_int_equal(
             br_decompress(codec, as[i], coded->data, coded->len, 1 << 20, pool, &back, NULL), 0);
-        size_t decoder = live - before - encoder - coded->cap - back->cap;
+        size_t decoder = mem_meter.live - before - encoder - coded->cap - back->cap;
         assert_true(encoder > 8192 && decoder > 8192);
         br_buf_unref(coded);
         br_buf_unref(back);
@@ -613,7 +576,7 @@ static void test_tables_are_counted(void **state)
     br_codec_free(codec);
     br_pool_free(pool);
     br_mem_set_hooks(NULL);
-    assert_int_equal(live, 0);
+    assert_int_equal(mem_meter.live, 0);
     free(plain.data);
 }
 
@@ -623,9 +586,9 @@ static void torture(enum br_encoding e, struct bytes coded, struct bytes plain)
     bool done = false;
     for (long n = 1; !done; n++) {
         assert_true(n < 1000);
-        live = 0;
-        fail_at = n;
-        br_mem_set_hooks(&counting);
+        mem_meter.live = 0;
+        mem_meter.fail_at = n;
+        br_mem_set_hooks(&mem_meter_hooks);
         struct br_pool *pool = br_pool_new(0);
         struct br_codec *codec = pool ? br_codec_new() : NULL;
         struct br_rope rope = {0};
@@ -642,16 +605,16 @@ static void torture(enum br_encoding e, struct bytes coded, struct bytes plain)
                 assert_int_equal(back->len, plain.len);
                 assert_memory_equal(back->data, plain.data, plain.len);
             }
-            done = rc == 0 && rc2 == 0 && fail_at > 0;
+            done = rc == 0 && rc2 == 0 && mem_meter.fail_at > 0;
         }
         br_buf_unref(out);
         br_buf_unref(back);
         br_rope_release(&rope);
         br_codec_free(codec);
         br_pool_free(pool);
-        fail_at = 0;
+        mem_meter.fail_at = 0;
         br_mem_set_hooks(NULL);
-        assert_int_equal(live, 0);
+        assert_int_equal(mem_meter.live, 0);
     }
 }
 

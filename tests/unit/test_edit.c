@@ -12,12 +12,12 @@
 #include <cmocka.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/edit.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
 
@@ -316,25 +316,9 @@ static void a_part_that_is_not_as_the_walk_said_is_refused(void **state)
 /* --- Memory -------------------------------------------------------------------------------------
  */
 
-static int fail_after = -1;
-
-static void *failing_alloc(size_t n)
-{
-    return fail_after >= 0 && fail_after-- == 0 ? NULL : malloc(n);
-}
-
-static void *failing_resize(void *p, size_t n)
-{
-    return fail_after >= 0 && fail_after-- == 0 ? NULL : realloc(p, n);
-}
-
-static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free};
-
 static void without_memory_the_item_is_unchanged(void **state)
 {
     (void)state;
-    fail_after = -1;
-    br_mem_set_hooks(&hooks);
     struct fake_host *h = fake_host_new();
     struct wire w = {0};
     static const uint8_t link[] = {0x18, 1};
@@ -343,11 +327,11 @@ static void without_memory_the_item_is_unchanged(void **state)
         a[i] = (struct br_addition){link, sizeof link};
     items_profiles(&w, 1, 64, 1);
     unsigned n_failed = 0;
-    for (int n = 0; n < 8; n++) {
+    for (unsigned long n = 1; n <= 8; n++) {
         struct br_item *item = items_walk(&h->host, BR_PROFILES, w.data, w.len);
-        fail_after = n;
+        fault_nth(n);
         int rc = br_part_append(item, &item->parts[0], a);
-        fail_after = -1;
+        (void)fault_nth_stop();
         assert_true(rc == 0 || rc == BR_ENOMEM);
         struct wire after = gen_written(item);
         if (rc) {
@@ -364,7 +348,6 @@ static void without_memory_the_item_is_unchanged(void **state)
     assert_in_range(n_failed, 2, 7); /* the sizes on the way, and the buffer */
     wire_free(&w);
     fake_host_free(h);
-    br_mem_set_hooks(NULL);
 }
 
 static void additions_without_memory_fail(void **state)

@@ -420,11 +420,7 @@ static void wrong_configs(void **state)
         {"{path: a, flush_interval: 5s}", "warning: test.yaml:1:11: x::flush_interval: is read"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_file_exporter, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_file_exporter, configs, BR_COUNT(configs));
     assert_string_equal(rig_errors(&br_file_exporter,
                                    "{path: a, rotation: {max_megabytes: 10, "
                                    "max_days: 3, max_backups: 3, localtime: true}}"),

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 
 extern const struct br_component br_filter_processor;
@@ -362,10 +363,7 @@ static void configs(void **state)
          "not supported; use spans or profiles with include and exclude, of match_type strict or "
          "regexp\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *got = rig_errors(&br_filter_processor, cases[i][0]);
-        assert_string_equal(got, cases[i][1]);
-    }
+    rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }
 
 /* --- Bounds ---------------------------------------------------------------------------------- */
@@ -387,31 +385,16 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
-static char *around_long_text(const char *head, const char *tail)
-{
-    enum { N = 1 << 20 };
-    size_t n = strlen(head);
-    char *json = malloc(n + N + strlen(tail) + 1);
-    assert_non_null(json);
-    memcpy(json, head, n);
-    for (size_t i = 0; i < N; i++)
-        json[n + i] = "abcd"[i % 4];
-    memcpy(json + n + N, tail, strlen(tail) + 1);
-    return json;
-}
-#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
-
 /* Nothing matches when the time is spent; the next request has its own. */
 static void matching_has_a_time(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_filter_processor,
-                "{match_time: 50ms, spans: {exclude: {match_type: regexp, span_names: ['" QUADRATIC
-                "', '^drop$']}}}");
-    char *both = around_long_text("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"",
-                                  "\"},{\"name\":\"drop\"}]}]}]}");
+    struct rig *r = rig_new(
+        &br_filter_processor,
+        "{match_time: 50ms, spans: {exclude: {match_type: regexp, span_names: ['" LONG_TEXT_PATTERN
+        "', '^drop$']}}}");
+    char *both = long_text_in("{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{\"name\":\"",
+                              "\"},{\"name\":\"drop\"}]}]}]}");
     (void)rig_run(r, BR_TRACES, both);
     assert_int_equal((int)rig_dropped(r, BR_TRACES, "filtered"), 0);
     assert_true(rig_metric(r, "braid_filter_gave_up", "processor=\"filter\"") >= 2);
@@ -422,49 +405,24 @@ static void matching_has_a_time(void **state)
     rig_free(r);
 }
 
-static size_t left;
+struct digits {
+    const char *mark, *expected;
+};
 
-static bool fails(void)
+static bool came(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    const struct digits *d = arg;
+    if (r->n_out)
+        assert_string_equal(numbers(r, d->mark), d->expected);
+    return r->n_out > 0;
 }
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
 
 static unsigned without_memory(enum br_signal signal, const char *yaml, const char *in,
                                const char *mark, const char *expected)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_filter_processor, yaml);
-        struct br_item *item = rig_item(r, signal, in);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out)
-            assert_string_equal(numbers(r, mark), expected);
-        else
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-        refused += !r->n_out;
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    return rig_run_short(&(struct rig_shortage){&br_filter_processor, yaml, signal, in,
+                                                .came = came,
+                                                .arg = &(struct digits){mark, expected}});
 }
 
 static void no_memory(void **state)

@@ -12,6 +12,7 @@
 #include "support/corpus.h"
 #include "support/http1_cases.h"
 #include "support/http1_events.h"
+#include "support/mem_meter.h"
 
 /* All there is to say about these bytes, which must be the same however they are cut: whole, in
  * single bytes, and in two at every place. */
@@ -323,53 +324,17 @@ static void test_no_body_after_done(void **state)
     br_http1_release(&p);
 }
 
-static size_t live, peak;
-static long fail_at;
-
-static void *counting_alloc(size_t size)
-{
-    if (fail_at && --fail_at == 0)
-        return NULL;
-    size_t *p = malloc(size + 16);
-    if (!p)
-        return NULL;
-    *p = size;
-    live += size;
-    peak = live > peak ? live : peak;
-    return p + 2;
-}
-
-static void counting_release(void *p)
-{
-    size_t *block = (size_t *)p - 2;
-    live -= *block;
-    free(block);
-}
-
-static void *counting_resize(void *p, size_t size)
-{
-    void *fresh = counting_alloc(size);
-    if (!fresh || !p)
-        return fresh;
-    size_t old = ((size_t *)p)[-2];
-    memcpy(fresh, p, old < size ? old : size);
-    counting_release(p);
-    return fresh;
-}
-
-static const struct br_mem_hooks counting = {counting_alloc, counting_resize, counting_release};
-
 /* A head of all that is allowed, in single bytes: never more than the line, the strings and, while
  * one of them grows, its old self; and little once it is over. */
 static void test_memory(void **state)
 {
     (void)state;
     struct br_str in = padded(GET "X: ", BR_HTTP1_HEAD_MAX, "\r\n\r\n");
-    live = peak = 0;
-    br_mem_set_hooks(&counting);
+    mem_meter.live = mem_meter.peak = 0;
+    br_mem_set_hooks(&mem_meter_hooks);
     struct br_http1 p;
     assert_int_equal(br_http1_init(&p, false), 0);
-    size_t at_first = live;
+    size_t at_first = mem_meter.live;
     assert_true(at_first < 512);
     for (size_t i = 0; i < in.len; i++) {
         const uint8_t *data = (const uint8_t *)in.data + i, *body;
@@ -379,11 +344,11 @@ static void test_memory(void **state)
     }
     assert_int_equal(feed(&p, ""), BR_HTTP1_DONE);
     assert_int_equal(feed(&p, ""), BR_HTTP1_MORE);
-    assert_true(live <= at_first + 12 * 1024);
-    assert_true(peak > BR_HTTP1_HEAD_MAX && peak < 3 * BR_HTTP1_HEAD_MAX);
+    assert_true(mem_meter.live <= at_first + 12 * 1024);
+    assert_true(mem_meter.peak > BR_HTTP1_HEAD_MAX && mem_meter.peak < 3 * BR_HTTP1_HEAD_MAX);
     br_http1_release(&p);
     br_mem_set_hooks(NULL);
-    assert_int_equal(live, 0);
+    assert_int_equal(mem_meter.live, 0);
     br_str_release(&in);
 }
 
@@ -396,9 +361,9 @@ static void test_allocation_failures(void **state)
     bool done = false;
     for (long n = 1; !done; n++) {
         assert_true(n < 200);
-        live = 0;
-        fail_at = n;
-        br_mem_set_hooks(&counting);
+        mem_meter.live = 0;
+        mem_meter.fail_at = n;
+        br_mem_set_hooks(&mem_meter_hooks);
         struct br_http1 p = {0};
         int rc = br_http1_init(&p, false);
         enum br_http1_event event = BR_HTTP1_MORE;
@@ -409,13 +374,13 @@ static void test_allocation_failures(void **state)
                    event == BR_HTTP1_BODY)
                 continue;
         }
-        done = fail_at > 0;
+        done = mem_meter.fail_at > 0;
         assert_true(done ? event == BR_HTTP1_DONE
                          : rc == BR_ENOMEM || (event == BR_HTTP1_ERROR && p.error_status == 503));
         br_http1_release(&p);
         br_mem_set_hooks(NULL);
-        fail_at = 0;
-        assert_int_equal(live, 0);
+        mem_meter.fail_at = 0;
+        assert_int_equal(mem_meter.live, 0);
     }
     br_str_release(&in);
 }

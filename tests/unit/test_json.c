@@ -15,6 +15,7 @@
 #include "google/rpc/status.pb-c.h"
 #include "otlp/json_number.h"
 #include "support/corpus.h"
+#include "support/fault.h"
 #include "wire/protobuf.h"
 
 #include "../fuzz/fuzz_json.c"
@@ -629,20 +630,6 @@ static void test_memory_is_bounded(void **state)
     }
 }
 
-static long left; /* allocations until one fails */
-
-static void *failing_malloc(size_t size)
-{
-    return left-- == 0 ? NULL : malloc(size);
-}
-
-static void *failing_realloc(void *p, size_t size)
-{
-    return left-- == 0 ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_malloc, failing_realloc, free};
-
 /* Both ways once, with the n-th allocation failing; returns what the step said that failed. */
 static int both_ways(const char *text)
 {
@@ -683,15 +670,14 @@ static void test_no_memory(void **state)
         "{\"kind\":-1},{\"kind\":-1},{\"kind\":-1},{\"kind\":-1},{\"kind\":-1},{\"kind\":-1},"
         "{\"attributes\":[{\"key\":\"k\",\"value\":{\"doubleValue\":-1.5}},{\"value\":{}},"
         "{\"value\":{\"bytesValue\":\"AQL/\"}}]}]}],\"schemaUrl\":\"u\"}]}";
-    br_mem_set_hooks(&failing);
-    long n = 0;
+    unsigned long n = 0;
     for (int rc = BR_ENOMEM; rc != 0; n++) {
-        left = n;
+        fault_nth(n + 1);
         rc = both_ways(text);
+        (void)fault_nth_stop();
         assert_true(rc == 0 || rc == BR_ENOMEM);
         assert_true(n < 1000);
     }
-    br_mem_set_hooks(NULL);
     assert_true(n > 10);
 }
 

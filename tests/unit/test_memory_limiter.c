@@ -7,11 +7,9 @@
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/mem.h"
 #include "processors/memory_limiter/total.h"
+#include "tests/support/fake_root.h"
 #include "tests/support/rig.h"
 
 extern const struct br_component br_memory_limiter_processor;
@@ -149,11 +147,7 @@ static void wrong_configs(void **state)
          "effect"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_memory_limiter_processor, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_memory_limiter_processor, configs, BR_COUNT(configs));
     assert_string_equal(rig_errors(&br_memory_limiter_processor,
                                    "{check_interval: 1s, limit_mib: 4000, spike_limit_mib: 800}"),
                         "");
@@ -162,61 +156,45 @@ static void wrong_configs(void **state)
 /* --- How much memory there is, from files as Linux has them (proc(5), cgroups(7)) --------------
  */
 
-static char root[] = "/tmp/test_memory_limiter.XXXXXX";
-
-static void put(const char *path, const char *text)
-{
-    char whole[512];
-    (void)snprintf(whole, sizeof whole, "%s%s", root, path);
-    for (char *p = whole + strlen(root) + 1; (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        (void)mkdir(whole, 0700);
-        *p = '/';
-    }
-    FILE *f = fopen(whole, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
-
-static uint64_t total(void)
+static uint64_t total(const struct fake_root *root)
 {
     uint64_t v = 0;
-    return memory_total(root, &v) ? v : 0;
+    return memory_total(root->path, &v) ? v : 0;
 }
 
 static void total_memory(void **state)
 {
     (void)state;
-    assert_non_null(mkdtemp(root));
-    assert_int_equal(total(), 0);
-    put("/proc/meminfo", "MemTotal:        2048 kB\nMemFree:           10 kB\n");
-    assert_int_equal(total(), 2 * MIB);
-    put("/proc/self/cgroup", "0::/\n");
-    assert_int_equal(total(), 2 * MIB);
-    put("/sys/fs/cgroup/memory.max", "1000000\n"); /* in a container with its own view */
-    assert_int_equal(total(), 1000000);
-    put("/sys/fs/cgroup/memory.max", "max\n");
-    assert_int_equal(total(), 2 * MIB);
-    put("/sys/fs/cgroup/memory.max", "90000000\n"); /* more than there is */
-    assert_int_equal(total(), 2 * MIB);
-    put("/proc/self/cgroup", "0::/a.slice/b.service\n");
-    put("/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
-    put("/sys/fs/cgroup/a.slice/memory.max", "700000\n"); /* the parent's counts too */
-    assert_int_equal(total(), 700000);
-    put("/sys/fs/cgroup/a.slice/b.service/memory.max", "600000\n");
-    assert_int_equal(total(), 600000);
-    put("/proc/self/cgroup", "12:cpu,cpuacct:/x\n7:memory:/docker/abc\n0::/\n");
-    assert_int_equal(total(), 2 * MIB);
-    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    assert_int_equal(total(), 2 * MIB);
-    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n"); /* the group as seen inside */
-    assert_int_equal(total(), 500000);
-    put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "400000\n");
-    assert_int_equal(total(), 400000);
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -r %s", root);
-    assert_int_equal(system(command), 0);
+    struct fake_root root = fake_root_new();
+    assert_int_equal(total(&root), 0);
+    fake_root_put(&root, "/proc/meminfo", "MemTotal:        2048 kB\nMemFree:           10 kB\n");
+    assert_int_equal(total(&root), 2 * MIB);
+    fake_root_put(&root, "/proc/self/cgroup", "0::/\n");
+    assert_int_equal(total(&root), 2 * MIB);
+    /* in a container with its own view */
+    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "1000000\n");
+    assert_int_equal(total(&root), 1000000);
+    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "max\n");
+    assert_int_equal(total(&root), 2 * MIB);
+    fake_root_put(&root, "/sys/fs/cgroup/memory.max", "90000000\n"); /* more than there is */
+    assert_int_equal(total(&root), 2 * MIB);
+    fake_root_put(&root, "/proc/self/cgroup", "0::/a.slice/b.service\n");
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+    /* the parent's counts too */
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/memory.max", "700000\n");
+    assert_int_equal(total(&root), 700000);
+    fake_root_put(&root, "/sys/fs/cgroup/a.slice/b.service/memory.max", "600000\n");
+    assert_int_equal(total(&root), 600000);
+    fake_root_put(&root, "/proc/self/cgroup", "12:cpu,cpuacct:/x\n7:memory:/docker/abc\n0::/\n");
+    assert_int_equal(total(&root), 2 * MIB);
+    fake_root_put(&root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_int_equal(total(&root), 2 * MIB);
+    /* the group as seen inside */
+    fake_root_put(&root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000\n");
+    assert_int_equal(total(&root), 500000);
+    fake_root_put(&root, "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "400000\n");
+    assert_int_equal(total(&root), 400000);
+    fake_root_free(&root);
 }
 
 int main(void)

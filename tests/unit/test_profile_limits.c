@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/scan.h"
-#include "otlp/walk.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 
@@ -32,24 +31,6 @@ static void expect(const char *text, const char *part)
 static struct rig *rig_of(const char *config)
 {
     return rig_new(&br_profile_limits_processor, config);
-}
-
-static struct br_item *walked(struct rig *r, struct wire *w)
-{
-    struct br_buf *buf = br_buf_new(r->pool, w->len);
-    struct br_err err;
-    uint32_t repaired;
-    assert_non_null(buf);
-    memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    wire_free(w);
-    struct br_item *item = rig_item(r, BR_PROFILES, "{}");
-    int rc = br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err);
-    if (rc)
-        fail_msg("%s", err.text);
-    br_buf_unref(buf);
-    br_item_received(item);
-    return item;
 }
 
 /* --- Stacks ---------------------------------------------------------------------------------- */
@@ -164,7 +145,7 @@ static struct br_item *tower(struct rig *r, unsigned depth, bool packed)
         wire_close(&w, list);
     wire_close(&w, stack);
     wire_close(&w, dictionary);
-    return walked(r, &w);
+    return rig_item_of(r, BR_PROFILES, &w);
 }
 
 static void sixty_four_by_default(void **state)
@@ -232,7 +213,7 @@ static void cuts_are_bounded(void **state)
     wire_close(&w, dictionary);
     free(text);
     struct rig *r = rig_of("max_profile_size: 0");
-    rig_send(r, walked(r, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal(r->n_out, 0);
     assert_int_equal(r->outcome.verdict, BR_DONE);
     assert_true(rig_dropped(r, BR_PROFILES, "profile_too_large") == 1);
@@ -350,7 +331,7 @@ static void keys_are_bounded(void **state)
     }
     wire_close(&w, dictionary);
     struct rig *r = rig_of("max_label_values: 5");
-    rig_send(r, walked(r, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     assert_int_equal((int)rig_metric(r, CHANGED("label")), 1);
     expect(r->out.data, "{\"keyStrindex\":1024,\"value\":{\"stringValue\":\"v\"}}");
     expect(r->out.data, "{\"keyStrindex\":1025,\"value\":{\"stringValueStrindex\":1026}}");
@@ -460,7 +441,7 @@ static struct br_item *sized(struct rig *r, const struct sizes *s)
     for (unsigned i = 1; i <= n; i++)
         put_attribute(&w, i == s->big ? s->big_len : s->each, i);
     wire_close(&w, dictionary);
-    return walked(r, &w);
+    return rig_item_of(r, BR_PROFILES, &w);
 }
 
 static struct taker take(const char *config, const struct sizes *s, struct rig **ret)
@@ -595,9 +576,7 @@ static void odd_requests(void **state)
 static void configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *yaml, *error;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"max_stack_depth: -1", "max_stack_depth"},
         {"max_profile_size: 1GB", "max_profile_size"},
         {"max_samples: -5", "max_samples"},
@@ -605,59 +584,39 @@ static void configs(void **state)
         {"label_values_window: 5", "label_values_window"},
         {"max_depth: 5", "max_depth"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect(rig_errors(&br_profile_limits_processor, bad[i].yaml), bad[i].error);
+    rig_expect_errors_in(&br_profile_limits_processor, bad, BR_COUNT(bad));
     assert_string_equal(rig_errors(&br_profile_limits_processor, ""), "");
 }
 
-/* The n-th allocation from now on fails; the sinks end that. */
-static size_t left;
+/* Sends what `make` says, and takes what comes out, of which the sum has to be `sum`. */
+struct short_of_memory {
+    struct taker taker;
+    struct br_item *(*make)(struct rig *r);
+    uint64_t sum;
+};
 
-static bool fails(void)
+static struct br_item *make_taken(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    struct short_of_memory *s = arg;
+    s->taker = (struct taker){.input = {on_item}};
+    r->node.next[BR_PROFILES] = &s->taker.input;
+    return s->make(r);
 }
 
-static void *failing_alloc(size_t size)
+static bool came(struct rig *r, void *arg)
 {
-    return fails() ? NULL : malloc(size);
+    const struct short_of_memory *s = arg;
+    (void)r;
+    assert_true(s->taker.n == 0 || s->taker.sum == s->sum);
+    return s->taker.n > 0;
 }
 
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
-
-/* Sends the item with every allocation failing in turn; returns how often it was refused. What
- * comes out has to be `sum`. */
 static unsigned without_memory_for(const char *config, struct br_item *(*make)(struct rig *r),
                                    uint64_t sum)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_of(config);
-        struct taker t = {.input = {on_item}};
-        r->node.next[BR_PROFILES] = &t.input;
-        struct br_item *item = make(r);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        assert_true(t.n == 0 || t.sum == sum);
-        if (t.n == 0) {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        }
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    struct short_of_memory s = {.make = make, .sum = sum};
+    return rig_run_short(&(struct rig_shortage){&br_profile_limits_processor, config,
+                                                .make = make_taken, .came = came, .arg = &s});
 }
 
 static struct br_item *make_large(struct rig *r)

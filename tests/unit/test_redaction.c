@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "otlp/walk.h"
 #include "tests/support/rig.h"
 #include "tests/support/wire.h"
 
@@ -127,23 +126,6 @@ static void attributes(void **state)
         }
         rig_free(r);
     }
-}
-
-/* An item of the bytes in `w`, which it frees. */
-static struct br_item *walked(struct rig *r, enum br_signal signal, struct wire *w)
-{
-    struct br_buf *buf = br_buf_new(r->pool, w->len);
-    struct br_err err;
-    uint32_t repaired;
-    assert_non_null(buf);
-    memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    wire_free(w);
-    struct br_item *item = rig_item(r, signal, "{}");
-    assert_int_equal(
-        br_walk(item, buf, buf->data, buf->len, &(struct br_walk_options){0}, &repaired, &err), 0);
-    br_buf_unref(buf);
-    return item;
 }
 
 /* Everywhere in a traces request. */
@@ -357,7 +339,7 @@ static void references_are_followed(void **state)
     wire_str(&w, 5, "hunter2");
     wire_close(&w, dictionary);
     struct rig *r = rig_new(&br_redaction_processor, "");
-    rig_send(r, walked(r, BR_PROFILES, &w));
+    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
     expect(r->out.data, "\"value\":{\"stringValueStrindex\":3}");
     expect(r->out.data, "\"stringTable\":[\"\",\"my.password\",\"" X "\",\"" X "\"]");
     expect_not(r->out.data, "hunter2");
@@ -371,8 +353,8 @@ static void a_hard_pattern_masks_all(void **state)
 {
     (void)state;
     static const char a30[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!";
-    struct rig *r = rig_new(&br_redaction_processor,
-                            "{blocked_values: ['^(a+)+$'], match_time: 1h}");
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_values: ['^(a+)+$'], match_time: 1h}");
     char in[1 << 12] = "";
     for (unsigned i = 0; i < 30; i++) {
         char one[128];
@@ -414,7 +396,7 @@ static struct br_item *long_values(struct rig *r, unsigned n, size_t len, const 
     wire_close(&w, scope);
     wire_close(&w, part);
     free(text);
-    return walked(r, BR_TRACES, &w);
+    return rig_item_of(r, BR_TRACES, &w);
 }
 
 /* Quadratic, as usual patterns are over texts that are made for it: half an hour for these at a
@@ -435,8 +417,8 @@ static void long_texts_do_not_stall(void **state)
 static void found_anywhere_in_long_texts(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_redaction_processor, "{blocked_values: ['(?<=<)[0-9]+(?=>)', '\u00e4{3}'], match_time: 1h}");
+    struct rig *r = rig_new(&br_redaction_processor,
+                            "{blocked_values: ['(?<=<)[0-9]+(?=>)', '\u00e4{3}'], match_time: 1h}");
     for (size_t at = 0; at < 700; at++) {
         char in[2000] = "", out[2000] = "";
         for (size_t i = 0; i < at; i++)
@@ -457,8 +439,8 @@ static void found_anywhere_in_long_texts(void **state)
 static void results_are_bounded(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_redaction_processor, "{blocked_values: ['[0-9]'], hash_function: md5, match_time: 1h}");
+    struct rig *r = rig_new(&br_redaction_processor,
+                            "{blocked_values: ['[0-9]'], hash_function: md5, match_time: 1h}");
     rig_send(r, long_values(r, 1, 2 << 20, "1"));
     assert_int_equal(r->n_out, 1);
     assert_true(r->out_size < 100);
@@ -493,9 +475,9 @@ static void a_string_is_touched_once(void **state)
     }
     wire_close(&w, dictionary);
     free(text);
-    struct rig *r = rig_new(&br_redaction_processor,
-                            "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
-    struct br_item *item = walked(r, BR_PROFILES, &w);
+    struct rig *r =
+        rig_new(&br_redaction_processor, "{blocked_values: ['4[0-9]{15}'], match_time: 1h}");
+    struct br_item *item = rig_item_of(r, BR_PROFILES, &w);
     size_t before = item->size;
     rig_send(r, item);
     assert_int_equal(r->n_out, 1);
@@ -531,9 +513,7 @@ static void odd_requests(void **state)
 static void configs(void **state)
 {
     (void)state;
-    static const struct {
-        const char *yaml, *error;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"blocked_values: [a, '(']",
          "blocked_values[1]: is no regular expression: missing closing"},
         {"function_names: {patterns: ['[']}", "function_names::patterns[0]: is no regular"},
@@ -545,8 +525,7 @@ static void configs(void **state)
         {"summary: debug", "summary: is read and has no effect"},
         {"url_sanitizer: {enabled: true}", "url_sanitizer"}, /* to ignore it would let pass */
     };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        expect(rig_errors(&br_redaction_processor, bad[i].yaml), bad[i].error);
+    rig_expect_errors_in(&br_redaction_processor, bad, BR_COUNT(bad));
     expect_not(rig_errors(&br_redaction_processor,
                           "{hash_function: hmac-sha256, hmac_key: short-and-bad}"),
                "short-and-bad");
@@ -556,55 +535,24 @@ static void configs(void **state)
            ":4:5:");
 }
 
-/* The n-th allocation from now on fails; the rig's sink ends that. */
-static size_t left;
-
-static bool fails(void)
+static bool came(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    (void)arg;
+    if (!r->n_out)
+        return false;
+    expect_not(r->out.data, "GetSecret");
+    expect_not(r->out.data, "/home/bob");
+    return true;
 }
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
 
 static void without_memory(void **state)
 {
     (void)state;
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_redaction_processor,
-                                "{allowed_keys: [label, thread.token], blocked_values: [bob],"
-                                " function_names: {words: [secret]}}");
-        struct br_item *item = rig_item(r, BR_PROFILES, profiles);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out) {
-            expect_not(r->out.data, "GetSecret");
-            expect_not(r->out.data, "/home/bob");
-        } else {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        }
-        rig_free(r);
-        if (!failed)
-            break;
-    }
-    assert_in_range(refused, 10, 200);
+    const struct rig_shortage s = {&br_redaction_processor,
+                                   "{allowed_keys: [label, thread.token], blocked_values: [bob],"
+                                   " function_names: {words: [secret]}}",
+                                   BR_PROFILES, profiles, .came = came};
+    assert_in_range(rig_run_short(&s), 10, 200);
 }
 
 int main(void)

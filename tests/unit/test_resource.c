@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 
 extern const struct br_component br_resource_processor;
@@ -245,11 +246,7 @@ static void wrong_configs(void **state)
          "test.yaml:2:2: x::attributes[1]: insert needs"},
     };
     (void)state;
-    for (size_t i = 0; i < BR_COUNT(configs); i++) {
-        const char *got = rig_errors(&br_resource_processor, configs[i][0]);
-        if (!strstr(got, configs[i][1]))
-            fail_msg("%s\ngave %s\nnot  %s", configs[i][0], got, configs[i][1]);
-    }
+    rig_expect_errors_in(&br_resource_processor, configs, BR_COUNT(configs));
 }
 
 /* What no rule touches leaves as the very bytes that came, unknown fields included. */
@@ -423,34 +420,19 @@ static void hard_pattern(void **state)
     rig_free(r);
 }
 
-/* A text that usual patterns take quadratic time over: minutes, which nobody would wait for. */
-static char *around_long_text(const char *head, const char *tail)
-{
-    enum { N = 1 << 20 };
-    size_t n = strlen(head);
-    char *json = malloc(n + N + strlen(tail) + 1);
-    assert_non_null(json);
-    memcpy(json, head, n);
-    for (size_t i = 0; i < N; i++)
-        json[n + i] = "abcd"[i % 4];
-    memcpy(json + n + N, tail, strlen(tail) + 1);
-    return json;
-}
-#define QUADRATIC "[a-z0-9.]+@[a-z.]+"
-
 /* What cannot be judged in time is deleted, and that is not remembered. */
 static void matching_has_a_time(void **state)
 {
     (void)state;
-    struct rig *r =
-        rig_new(&br_resource_processor,
-                "{match_time: 50ms, attributes: [{pattern: '" QUADRATIC "', action: delete}]}");
+    struct rig *r = rig_new(&br_resource_processor,
+                            "{match_time: 50ms, attributes: [{pattern: '" LONG_TEXT_PATTERN
+                            "', action: delete}]}");
     char *hostile =
-        around_long_text("{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"",
-                         "\",\"value\":{}}]},\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"}]}]},"
-                         "{\"resource\":{\"attributes\":[" S(
-                             "unseen", "1") "]},"
-                                            "\"scopeSpans\":[{\"spans\":[{\"name\":\"b\"}]}]}]}");
+        long_text_in("{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"",
+                     "\",\"value\":{}}]},\"scopeSpans\":[{\"spans\":[{\"name\":\"a\"}]}]},"
+                     "{\"resource\":{\"attributes\":[" S(
+                         "unseen", "1") "]},"
+                                        "\"scopeSpans\":[{\"spans\":[{\"name\":\"b\"}]}]}]}");
     const char *out = rig_run(r, BR_TRACES, hostile);
     assert_null(strstr(out, "abcd"));
     assert_null(strstr(out, "unseen"));
@@ -462,62 +444,36 @@ static void matching_has_a_time(void **state)
 
 /* --- No memory ------------------------------------------------------------------------------- */
 
-static size_t left;
-
-static bool fails(void)
+static struct br_item *make(struct rig *r, void *arg)
 {
-    return left && --left == 0;
+    (void)arg;
+    struct br_item *item = rig_item(r, BR_TRACES, request(S("a", "1") "," M("b", I("k", "1"))));
+    item->metadata = "t\0v\0\0";
+    return item;
 }
 
-static void *failing_alloc(size_t size)
+static bool came(struct rig *r, void *arg)
 {
-    return fails() ? NULL : malloc(size);
+    (void)arg;
+    if (r->n_out)
+        expect(r->out.data,
+               S("a", "1") "," S("b", "{\\\"k\\\":1}") "," S(
+                   "x",
+                   "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b") "," S("c",
+                                                                                             "v"));
+    return r->n_out > 0;
 }
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
 
 static void no_memory(void **state)
 {
     (void)state;
-    static const char yaml[] =
+    const struct rig_shortage s = {
+        &br_resource_processor,
         "attributes: [{key: a, pattern: '(?P<x>1)', action: extract}, {pattern: x, action: hash},"
         " {key: b, converted_type: string, action: convert},"
-        " {key: c, from_context: t, action: insert}]";
-    static const char in[] = S("a", "1") "," M("b", I("k", "1"));
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_resource_processor, yaml);
-        struct br_item *item = rig_item(r, BR_TRACES, request(in));
-        item->metadata = "t\0v\0\0";
-        r->node.next[BR_TRACES] = &r->sink;
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (!r->n_out) {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        } else {
-            assert_string_equal(
-                r->out.data,
-                request(S("a", "1") "," S("b", "{\\\"k\\\":1}") "," S(
-                    "x", "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b"
-                         "4b") "," S("c", "v")));
-        }
-        rig_free(r);
-        if (!failed)
-            break;
-    }
-    assert_in_range(refused, 3, 100);
+        " {key: c, from_context: t, action: insert}]",
+        .make = make, .came = came};
+    assert_in_range(rig_run_short(&s), 3, 100);
 }
 
 int main(void)

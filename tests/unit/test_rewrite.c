@@ -184,52 +184,61 @@ static void want_scope(struct plan *p, void *slot)
         change(m, index);
 }
 
-static bool want_scope_spans(struct plan *p, ScopeSpans *m)
+/* False when it has lost all that it had. */
+typedef bool want_fn(struct plan *p, void *m);
+
+/* What is in the list, without those that have lost all. */
+static bool want_each(struct plan *p, void *list, size_t *n, want_fn *want)
 {
+    void **v = list;
+    size_t before = *n;
+    for (size_t i = 0; i < before; i++)
+        if (!want(p, v[i]))
+            drop(&v[i]);
+    *n = compact(v, before);
+    return *n || !before;
+}
+
+static bool want_scope_spans(struct plan *p, void *message)
+{
+    ScopeSpans *m = message;
     size_t before = m->n_spans;
     want_scope(p, &m->scope);
     m->n_spans = want_items(p, m->spans, before);
-    return before && !m->n_spans;
+    return m->n_spans || !before;
 }
 
-static bool want_scope_profiles(struct plan *p, ScopeProfiles *m)
+static bool want_scope_profiles(struct plan *p, void *message)
 {
+    ScopeProfiles *m = message;
     size_t before = m->n_profiles;
     want_scope(p, &m->scope);
     for (size_t i = 0; i < before; i++)
         want_profile(p, &m->profiles[i]);
     m->n_profiles = compact(m->profiles, before);
-    return before && !m->n_profiles;
+    return m->n_profiles || !before;
+}
+
+static bool want_resource_spans(struct plan *p, void *message)
+{
+    ResourceSpans *m = message;
+    return want_each(p, m->scope_spans, &m->n_scope_spans, want_scope_spans);
+}
+
+static bool want_resource_profiles(struct plan *p, void *message)
+{
+    ResourceProfiles *m = message;
+    return want_each(p, m->scope_profiles, &m->n_scope_profiles, want_scope_profiles);
 }
 
 static void want_traces(struct plan *p, Traces *r)
 {
-    for (size_t i = 0; i < r->n_resource_spans; i++) {
-        ResourceSpans *m = r->resource_spans[i];
-        size_t before = m->n_scope_spans;
-        for (size_t k = 0; k < before; k++)
-            if (want_scope_spans(p, m->scope_spans[k]))
-                drop(&m->scope_spans[k]);
-        m->n_scope_spans = compact(m->scope_spans, before);
-        if (before && !m->n_scope_spans)
-            drop(&r->resource_spans[i]);
-    }
-    r->n_resource_spans = compact(r->resource_spans, r->n_resource_spans);
+    (void)want_each(p, r->resource_spans, &r->n_resource_spans, want_resource_spans);
 }
 
 static void want_profiles(struct plan *p, Profiles *r)
 {
-    for (size_t i = 0; i < r->n_resource_profiles; i++) {
-        ResourceProfiles *m = r->resource_profiles[i];
-        size_t before = m->n_scope_profiles;
-        for (size_t k = 0; k < before; k++)
-            if (want_scope_profiles(p, m->scope_profiles[k]))
-                drop(&m->scope_profiles[k]);
-        m->n_scope_profiles = compact(m->scope_profiles, before);
-        if (before && !m->n_scope_profiles)
-            drop(&r->resource_profiles[i]);
-    }
-    r->n_resource_profiles = compact(r->resource_profiles, r->n_resource_profiles);
+    (void)want_each(p, r->resource_profiles, &r->n_resource_profiles, want_resource_profiles);
 }
 
 static struct wire again(enum br_signal signal, const struct wire *bytes, struct plan *plan)

@@ -636,58 +636,16 @@ static void configs(void **state)
         {"{unlinked: maybe}",
          "test.yaml:1:12: x::unlinked: must be one of keep, by_profile_id, drop, got \"maybe\"\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *got = rig_errors(&br_probabilistic_sampler_processor, cases[i][0]);
-        assert_string_equal(got, cases[i][1]);
-    }
+    rig_expect_errors(&br_probabilistic_sampler_processor, cases, BR_COUNT(cases));
 }
 
 /* --- Memory ---------------------------------------------------------------------------------- */
 
-static size_t left;
-
-static bool fails(void)
-{
-    return left && --left == 0;
-}
-
-static void *failing_alloc(size_t size)
-{
-    return fails() ? NULL : malloc(size);
-}
-
-static void *failing_resize(void *p, size_t size)
-{
-    return fails() ? NULL : realloc(p, size);
-}
-
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
-
 static unsigned without_memory(enum br_signal signal, const char *in, const char *expected)
 {
-    unsigned refused = 0;
-    for (size_t n = 1;; n++) {
-        struct rig *r = rig_new(&br_probabilistic_sampler_processor,
-                                "{sampling_percentage: 50, mode: equalizing}");
-        struct br_item *item = rig_item(r, signal, in);
-        br_mem_set_hooks(&failing);
-        left = n;
-        r->node.component->consume(&r->node, item);
-        bool failed = left == 0;
-        left = 0;
-        br_mem_set_hooks(NULL);
-        rig_turn(r);
-        assert_int_equal(r->n_ended, 1);
-        if (r->n_out) {
-            assert_string_equal(r->out.data, expected);
-        } else {
-            assert_int_equal(r->outcome.verdict, BR_RETRY);
-            refused++;
-        }
-        rig_free(r);
-        if (!failed)
-            return refused;
-    }
+    return rig_run_short(&(struct rig_shortage){&br_probabilistic_sampler_processor,
+                                                "{sampling_percentage: 50, mode: equalizing}",
+                                                signal, in, .expected = expected});
 }
 
 static void no_memory(void **state)

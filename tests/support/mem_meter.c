@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/mem_meter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct mem_meter mem_meter;
+
+static void *take(size_t size)
+{
+    if (mem_meter.fail_at && --mem_meter.fail_at == 0)
+        return NULL;
+    size_t *p = malloc(size + 16);
+    if (!p)
+        return NULL;
+    *p = size;
+    mem_meter.live += size;
+    mem_meter.peak = mem_meter.live > mem_meter.peak ? mem_meter.live : mem_meter.peak;
+    return p + 2;
+}
+
+static void release(void *p)
+{
+    size_t *block = (size_t *)p - 2;
+    mem_meter.live -= *block;
+    free(block);
+}
+
+static void *resize(void *p, size_t size)
+{
+    void *fresh = take(size);
+    if (!fresh || !p)
+        return fresh;
+    size_t old = ((size_t *)p)[-2];
+    memcpy(fresh, p, old < size ? old : size);
+    release(p);
+    return fresh;
+}
+
+const struct br_mem_hooks mem_meter_hooks = {take, resize, release};
