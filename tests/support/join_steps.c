@@ -9,8 +9,8 @@
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
-void send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
-               const char *name)
+void join_steps_send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+                          const char *name)
 {
     struct wire w = {0};
     put_one_span(&w, service, trace, span, name);
@@ -18,8 +18,8 @@ void send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t
     wire_free(&w);
 }
 
-void send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
-                 uint64_t value)
+void join_steps_send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+                            uint64_t value)
 {
     struct wire w = {0};
     put_one_sample(&w, service, trace, span, value);
@@ -27,8 +27,8 @@ void send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64
     wire_free(&w);
 }
 
-void check_counts(struct join_rig *r, const char *type, int joined, int late, int unknown,
-                  int too_late, int unlinked)
+void join_steps_check_counts(struct join_rig *r, const char *type, int joined, int late,
+                             int unknown, int too_late, int unlinked)
 {
     assert_int_equal((int)join_rig_count(r, "samples_joined", type), joined);
     assert_int_equal((int)join_rig_count(r, "samples_joined_late", type), late);

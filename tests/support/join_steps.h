@@ -10,11 +10,11 @@
 #define CPU "samples:count"
 
 /* A request with one span, or one sample of samples:count, as put_one_span and put_one_sample. */
-void send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
-               const char *name);
-void send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
-                 uint64_t value);
+void join_steps_send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+                          const char *name);
+void join_steps_send_sample(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
+                            uint64_t value);
 
 /* The counters of samples of a type, in the order joined, late, unknown, too late, unlinked. */
-void check_counts(struct join_rig *r, const char *type, int joined, int late, int unknown,
-                  int too_late, int unlinked);
+void join_steps_check_counts(struct join_rig *r, const char *type, int joined, int late,
+                             int unknown, int too_late, int unlinked);

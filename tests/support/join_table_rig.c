@@ -25,7 +25,7 @@ static uint64_t look_random(uint64_t n)
     return n ^ n >> 31;
 }
 
-struct ids ids(uint64_t trace, uint64_t span)
+struct ids table_rig_ids(uint64_t trace, uint64_t span)
 {
     struct ids i = {.trace = {0xaa}};
     put64(i.trace + 8, trace);
@@ -33,7 +33,7 @@ struct ids ids(uint64_t trace, uint64_t span)
     return i;
 }
 
-void on_found(void *arg, const struct join_span *span)
+void table_rig_on_found(void *arg, const struct join_span *span)
 {
     struct seen *s = arg;
     s->n++;
@@ -55,7 +55,7 @@ void on_found(void *arg, const struct join_span *span)
     s->status = span->status;
 }
 
-struct join_span span_of(const struct ids *i, const char *name)
+struct join_span table_rig_span(const struct ids *i, const char *name)
 {
     return (struct join_span){.trace_id = i->trace,
                               .span_id = i->span,
@@ -65,17 +65,17 @@ struct join_span span_of(const struct ids *i, const char *name)
                               .service_len = 4};
 }
 
-void enter(struct join_table *t, uint64_t trace, uint64_t span, const char *name, uint64_t now,
-           struct join_tally *tally)
+void table_rig_enter(struct join_table *t, uint64_t trace, uint64_t span, const char *name,
+                     uint64_t now, struct join_tally *tally)
 {
-    struct ids i = ids(trace, span);
-    struct join_span s = span_of(&i, name);
+    struct ids i = table_rig_ids(trace, span);
+    struct join_span s = table_rig_span(&i, name);
     enter_spans(t, &s, 1, 0, NULL, now, tally);
 }
 
-enum join_result sample_of_type(struct join_table *t, const uint8_t *trace, const uint8_t *span,
-                                uint16_t type, uint64_t now, struct seen *seen,
-                                struct join_tally *tally)
+enum join_result table_rig_sample_of_type(struct join_table *t, const uint8_t *trace,
+                                          const uint8_t *span, uint16_t type, uint64_t now,
+                                          struct seen *seen, struct join_tally *tally)
 {
     struct join_sample s = {.trace_id = trace,
                             .span_id = span,
@@ -84,28 +84,28 @@ enum join_result sample_of_type(struct join_table *t, const uint8_t *trace, cons
                             .count = 1,
                             .type = type};
     struct seen unused = {0};
-    return join_table_sample(t, &s, true, now, on_found, seen ? seen : &unused, tally);
+    return join_table_sample(t, &s, true, now, table_rig_on_found, seen ? seen : &unused, tally);
 }
 
-enum join_result sample(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
-                        struct seen *seen, struct join_tally *tally)
+enum join_result table_rig_sample(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                                  struct seen *seen, struct join_tally *tally)
 {
-    struct ids i = ids(trace, span);
-    return sample_of_type(t, trace ? i.trace : NULL, i.span, 1, now, seen, tally);
+    struct ids i = table_rig_ids(trace, span);
+    return table_rig_sample_of_type(t, trace ? i.trace : NULL, i.span, 1, now, seen, tally);
 }
 
-enum join_result look(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
-                      struct seen *seen)
+enum join_result table_rig_look(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                                struct seen *seen)
 {
-    struct ids i = ids(trace, span);
+    struct ids i = table_rig_ids(trace, span);
     struct join_sample s = {.trace_id = trace ? i.trace : NULL, .span_id = i.span};
     struct join_tally tally = {0};
-    enum join_result r = join_table_sample(t, &s, false, now, on_found, seen, &tally);
+    enum join_result r = join_table_sample(t, &s, false, now, table_rig_on_found, seen, &tally);
     assert_false(tally.any);
     return r;
 }
 
-uint64_t sum(const uint64_t *by_type)
+uint64_t table_rig_sum(const uint64_t *by_type)
 {
     uint64_t n = 0;
     for (unsigned i = 0; i < JOIN_TYPES; i++)
@@ -113,18 +113,18 @@ uint64_t sum(const uint64_t *by_type)
     return n;
 }
 
-struct join_stats stats(struct join_table *t, uint64_t now)
+struct join_stats table_rig_stats(struct join_table *t, uint64_t now)
 {
     struct join_stats s;
     join_table_stats(t, now, &s);
     return s;
 }
 
-bool shared;
+bool table_rig_shared;
 
-struct join_table *make(size_t bytes)
+struct join_table *table_rig_new(size_t bytes)
 {
-    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false, shared);
+    struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false, table_rig_shared);
     assert_non_null(t);
     return t;
 }

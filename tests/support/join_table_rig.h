@@ -29,35 +29,35 @@ struct ids {
 };
 
 /* Whether tables are made for many threads. */
-extern bool shared;
+extern bool table_rig_shared;
 
-struct join_table *make(size_t bytes);
+struct join_table *table_rig_new(size_t bytes);
 
 /* Ids out of numbers: different for different ones; span 0 has the id 0. */
-struct ids ids(uint64_t trace, uint64_t span);
+struct ids table_rig_ids(uint64_t trace, uint64_t span);
 
 /* A span of the service shop, with nothing but a name. Borrows both for as long as it lives. */
-struct join_span span_of(const struct ids *i, const char *name);
+struct join_span table_rig_span(const struct ids *i, const char *name);
 
-void enter(struct join_table *t, uint64_t trace, uint64_t span, const char *name, uint64_t now,
-           struct join_tally *tally);
+void table_rig_enter(struct join_table *t, uint64_t trace, uint64_t span, const char *name,
+                     uint64_t now, struct join_tally *tally);
 
 /* Writes what was found into the struct seen that `arg` is. */
-void on_found(void *arg, const struct join_span *span);
+void table_rig_on_found(void *arg, const struct join_span *span);
 
 /* One sample of 10 ns of CPU time; of type 1, unless it says. `trace` 0 or NULL: of a span id
  * alone. `seen` may be NULL. */
-enum join_result sample(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
-                        struct seen *seen, struct join_tally *tally);
-enum join_result sample_of_type(struct join_table *t, const uint8_t *trace, const uint8_t *span,
-                                uint16_t type, uint64_t now, struct seen *seen,
-                                struct join_tally *tally);
+enum join_result table_rig_sample(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                                  struct seen *seen, struct join_tally *tally);
+enum join_result table_rig_sample_of_type(struct join_table *t, const uint8_t *trace,
+                                          const uint8_t *span, uint16_t type, uint64_t now,
+                                          struct seen *seen, struct join_tally *tally);
 
 /* As a sample, but only looked up. */
-enum join_result look(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
-                      struct seen *seen);
+enum join_result table_rig_look(struct join_table *t, uint64_t trace, uint64_t span, uint64_t now,
+                                struct seen *seen);
 
 /* Of all JOIN_TYPES. */
-uint64_t sum(const uint64_t *by_type);
+uint64_t table_rig_sum(const uint64_t *by_type);
 
-struct join_stats stats(struct join_table *t, uint64_t now);
+struct join_stats table_rig_stats(struct join_table *t, uint64_t now);

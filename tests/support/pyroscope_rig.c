@@ -42,7 +42,7 @@ static void on_drained(struct br_node *node, void *arg)
     ((struct fixture *)arg)->drained = true;
 }
 
-void start(struct fixture *f, const char *yaml)
+void pyroscope_start(struct fixture *f, const char *yaml)
 {
     const struct br_component *c = &br_pyroscope_receiver;
     struct br_errs errs = {0};
@@ -68,7 +68,7 @@ void start(struct fixture *f, const char *yaml)
     assert_int_equal(c->start(&f->node, &err), 0);
 }
 
-void end(struct fixture *f)
+void pyroscope_end(struct fixture *f)
 {
     const struct br_component *c = &br_pyroscope_receiver;
     f->node.draining = true;
@@ -86,25 +86,25 @@ void end(struct fixture *f)
     fake_host_free(f->h);
 }
 
-int setup(void **state)
+int pyroscope_setup(void **state)
 {
     static struct fixture f;
-    start(&f, "{protocols: {http: {max_request_body_size: 65536}}}");
+    pyroscope_start(&f, "{protocols: {http: {max_request_body_size: 65536}}}");
     *state = &f;
     return 0;
 }
 
-int teardown(void **state)
+int pyroscope_teardown(void **state)
 {
-    end(*state);
+    pyroscope_end(*state);
     return 0;
 }
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
-struct fake_reply last;
+struct fake_reply pyroscope_last;
 
-unsigned ask(struct fixture *f, struct ask a, const void *body, size_t len)
+unsigned pyroscope_ask(struct fixture *f, struct ask a, const void *body, size_t len)
 {
     struct fake_request *r = fake_request_new(f->h, "pyroscope http", a.path);
     if (a.method)
@@ -118,27 +118,27 @@ unsigned ask(struct fixture *f, struct ask a, const void *body, size_t len)
     fake_request_send(r, body, len);
     fake_host_turn(f->h);
     const struct fake_reply *reply = fake_request_reply(r);
-    free(last.body);
-    last = *reply;
-    last.body = malloc(reply->body_len + 1);
-    memcpy(last.body, reply->body ? reply->body : "", reply->body_len + !!reply->body);
-    last.body[reply->body_len] = '\0';
+    free(pyroscope_last.body);
+    pyroscope_last = *reply;
+    pyroscope_last.body = malloc(reply->body_len + 1);
+    memcpy(pyroscope_last.body, reply->body ? reply->body : "", reply->body_len + !!reply->body);
+    pyroscope_last.body[reply->body_len] = '\0';
     fake_request_free(r);
-    assert_true(last.came);
-    return last.status;
+    assert_true(pyroscope_last.came);
+    return pyroscope_last.status;
 }
 
-unsigned ask_text(struct fixture *f, struct ask a, const char *body)
+unsigned pyroscope_ask_text(struct fixture *f, struct ask a, const char *body)
 {
-    return ask(f, a, body, strlen(body));
+    return pyroscope_ask(f, a, body, strlen(body));
 }
 
-unsigned ask_wire(struct fixture *f, struct ask a, const struct wire *w)
+unsigned pyroscope_ask_wire(struct fixture *f, struct ask a, const struct wire *w)
 {
-    return ask(f, a, w->data, w->len);
+    return pyroscope_ask(f, a, w->data, w->len);
 }
 
-void expect_out(struct fixture *f, const char *text)
+void pyroscope_expect_out(struct fixture *f, const char *text)
 {
     if (!f->json.data || !strstr(f->json.data, text))
         print_error("not in it: %s\n%s\n", text, f->json.data ? f->json.data : "(nothing)");
@@ -146,22 +146,22 @@ void expect_out(struct fixture *f, const char *text)
     assert_non_null(strstr(f->json.data, text));
 }
 
-void expect_attribute(struct fixture *f, const char *key, const char *value)
+void pyroscope_expect_attribute(struct fixture *f, const char *key, const char *value)
 {
     char text[256];
     (void)snprintf(text, sizeof text, "{\"key\":\"%s\",\"value\":{\"stringValue\":\"%s\"}}", key,
                    value);
-    expect_out(f, text);
+    pyroscope_expect_out(f, text);
 }
 
-void expect_no_key(struct fixture *f, const char *key)
+void pyroscope_expect_no_key(struct fixture *f, const char *key)
 {
     char text[128];
     (void)snprintf(text, sizeof text, "\"key\":\"%s\"", key);
     assert_null(strstr(f->json.data, text));
 }
 
-void gzip(struct fixture *f, struct wire *w)
+void pyroscope_gzip(struct fixture *f, struct wire *w)
 {
     struct br_rope rope = {0};
     struct br_buf *out;
@@ -174,7 +174,7 @@ void gzip(struct fixture *f, struct wire *w)
     br_rope_release(&rope);
 }
 
-void put_pprof(struct wire *w, const char *type, const char *unit)
+void pyroscope_put_pprof(struct wire *w, const char *type, const char *unit)
 {
     const char *const texts[] = {"", type, unit, "main", "thread", "worker-1"};
     size_t m = wire_open(w, 1);
@@ -204,7 +204,7 @@ void put_pprof(struct wire *w, const char *type, const char *unit)
     wire_varint(w, 9, 1767225601000000000);
 }
 
-void put_label(struct wire *w, const char *name, const char *value)
+void pyroscope_put_label(struct wire *w, const char *name, const char *value)
 {
     size_t label = wire_open(w, 1);
     wire_str(w, 1, name);
@@ -212,29 +212,42 @@ void put_label(struct wire *w, const char *name, const char *value)
     wire_close(w, label);
 }
 
-void put_push(struct fixture *f, struct wire *w)
+void pyroscope_put_sample(struct fixture *f, struct wire *w, bool packed, const char *id)
+{
+    struct wire pprof = {0};
+    pyroscope_put_pprof(&pprof, "cpu", "nanoseconds");
+    if (packed)
+        pyroscope_gzip(f, &pprof);
+    size_t sample = wire_open(w, 2);
+    wire_len(w, 1, pprof.data, pprof.len);
+    wire_str(w, 2, id);
+    wire_close(w, sample);
+    wire_free(&pprof);
+}
+
+void pyroscope_put_push(struct fixture *f, struct wire *w)
 {
     size_t series = wire_open(w, 1);
-    put_label(w, "__name__", "process_cpu");
-    put_label(w, "service_name", "shop");
-    put_label(w, "k8s.pod", "p-1");
-    put_sample(f, w, true, ID);
-    put_sample(f, w, false, "");
+    pyroscope_put_label(w, "__name__", "process_cpu");
+    pyroscope_put_label(w, "service_name", "shop");
+    pyroscope_put_label(w, "k8s.pod", "p-1");
+    pyroscope_put_sample(f, w, true, ID);
+    pyroscope_put_sample(f, w, false, "");
     wire_close(w, series);
     series = wire_open(w, 1);
-    put_label(w, "__name__", "memory");
-    put_sample(f, w, false, "no uuid");
+    pyroscope_put_label(w, "__name__", "memory");
+    pyroscope_put_sample(f, w, false, "no uuid");
     wire_close(w, series);
 }
 
-void put_bad_sample(struct wire *w)
+void pyroscope_put_bad_sample(struct wire *w)
 {
     size_t at = wire_open(w, 2);
     wire_str(w, 1, "no pprof");
     wire_close(w, at);
 }
 
-void put_field(struct wire *w, const char *name, const struct wire *data)
+void pyroscope_put_field(struct wire *w, const char *name, const struct wire *data)
 {
     char head[256];
     int n = snprintf(head, sizeof head,

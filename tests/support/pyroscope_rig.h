@@ -21,7 +21,7 @@ extern const struct br_component br_pyroscope_receiver;
 #define INGEST "/ingest?name=app&from=1767225600&until=1767225610"
 #define PPROF INGEST "&format=pprof"
 #define FORM "multipart/form-data; boundary=x"
-#define LIMIT 65536 /* of setup's receiver, for a body */
+#define LIMIT 65536 /* of pyroscope_setup's receiver, for a body */
 
 struct fixture {
     struct fake_host *h;
@@ -38,16 +38,16 @@ struct fixture {
     struct wire body;
 };
 
-void start(struct fixture *f, const char *yaml);
+void pyroscope_start(struct fixture *f, const char *yaml);
 
 /* Drains, destroys, and fails the test when something is left or the ledger does not close. */
-void end(struct fixture *f);
+void pyroscope_end(struct fixture *f);
 
 /* cmocka's setup and teardown of a test, with a receiver whose bodies are limited to LIMIT. */
-int setup(void **state);
-int teardown(void **state);
+int pyroscope_setup(void **state);
+int pyroscope_teardown(void **state);
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, pyroscope_setup, pyroscope_teardown)
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
@@ -56,49 +56,36 @@ struct ask {
     const char *header, *value; /* one more */
 };
 
-extern struct fake_reply last; /* its body is the program's to free */
+extern struct fake_reply pyroscope_last; /* its body is the program's to free */
 
-/* Sends and waits for the answer, which is kept in `last`; returns its HTTP status. */
-unsigned ask(struct fixture *f, struct ask a, const void *body, size_t len);
-unsigned ask_text(struct fixture *f, struct ask a, const char *body);
-unsigned ask_wire(struct fixture *f, struct ask a, const struct wire *w);
+/* Sends and waits for the answer, which is kept in pyroscope_last; returns its HTTP status. */
+unsigned pyroscope_ask(struct fixture *f, struct ask a, const void *body, size_t len);
+unsigned pyroscope_ask_text(struct fixture *f, struct ask a, const char *body);
+unsigned pyroscope_ask_wire(struct fixture *f, struct ask a, const struct wire *w);
 
 /* Replaces what is in it by its gzip. */
-void gzip(struct fixture *f, struct wire *w);
+void pyroscope_gzip(struct fixture *f, struct wire *w);
 
 /* A pprof with one sample of 10 ms in `main`. */
-void put_pprof(struct wire *w, const char *type, const char *unit);
+void pyroscope_put_pprof(struct wire *w, const char *type, const char *unit);
 
 #define ID "00112233-4455-6677-8899-aabbccddeeff"
 
 /* Fields of a series of a PushRequest: a label; a sample that is no pprof; and one with that pprof,
  * packed by gzip or not. */
-void put_label(struct wire *w, const char *name, const char *value);
-void put_bad_sample(struct wire *w);
-
-/* Here, because join_rig, in the same library, has a put_sample too. */
-static inline void put_sample(struct fixture *f, struct wire *w, bool packed, const char *id)
-{
-    struct wire pprof = {0};
-    put_pprof(&pprof, "cpu", "nanoseconds");
-    if (packed)
-        gzip(f, &pprof);
-    size_t sample = wire_open(w, 2);
-    wire_len(w, 1, pprof.data, pprof.len);
-    wire_str(w, 2, id);
-    wire_close(w, sample);
-    wire_free(&pprof);
-}
+void pyroscope_put_label(struct wire *w, const char *name, const char *value);
+void pyroscope_put_bad_sample(struct wire *w);
+void pyroscope_put_sample(struct fixture *f, struct wire *w, bool packed, const char *id);
 
 /* A PushRequest of two series; the first has two samples. */
-void put_push(struct fixture *f, struct wire *w);
+void pyroscope_put_push(struct fixture *f, struct wire *w);
 
 /* A field of a form whose boundary is FORM's. */
-void put_field(struct wire *w, const char *name, const struct wire *data);
+void pyroscope_put_field(struct wire *w, const char *name, const struct wire *data);
 
 /* --- What came -------------------------------------------------------------------------------- */
 
 /* The text is in the JSON of the last item; so is a string attribute; the key is not. */
-void expect_out(struct fixture *f, const char *text);
-void expect_attribute(struct fixture *f, const char *key, const char *value);
-void expect_no_key(struct fixture *f, const char *key);
+void pyroscope_expect_out(struct fixture *f, const char *text);
+void pyroscope_expect_attribute(struct fixture *f, const char *key, const char *value);
+void pyroscope_expect_no_key(struct fixture *f, const char *key);

@@ -23,7 +23,7 @@ static void outcomes_are_counted_by_profile_type(void **state)
     struct wire w = {0};
     struct dict d = {0};
     struct ids id = join_ids(7, 1), later = join_ids(7, 2), never = join_ids(7, 3);
-    send_span(r, "shop", 7, 1, "a");
+    join_steps_send_span(r, "shop", 7, 1, "a");
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     static const char *const types[] = {"cpu", "wall"};
     for (unsigned t = 0; t < 2; t++) {
@@ -40,20 +40,20 @@ static void outcomes_are_counted_by_profile_type(void **state)
     close_resource(&w, o);
     dict_put(&w, &d);
     join_rig_send(r, BR_PROFILES, &w, false);
-    check_counts(r, "cpu:nanoseconds", 1, 0, 0, 0, 1);
-    check_counts(r, "wall:nanoseconds", 2, 0, 0, 0, 2);
+    join_steps_check_counts(r, "cpu:nanoseconds", 1, 0, 0, 0, 1);
+    join_steps_check_counts(r, "wall:nanoseconds", 2, 0, 0, 0, 2);
     fake_host_advance(r->h, 5000);
-    send_span(r, "shop", 7, 2, "b");
-    check_counts(r, "cpu:nanoseconds", 1, 1, 0, 0, 1);
-    check_counts(r, "wall:nanoseconds", 2, 2, 0, 0, 2);
+    join_steps_send_span(r, "shop", 7, 2, "b");
+    join_steps_check_counts(r, "cpu:nanoseconds", 1, 1, 0, 0, 1);
+    join_steps_check_counts(r, "wall:nanoseconds", 2, 2, 0, 0, 2);
     fake_host_advance(r->h, 60000);
-    check_counts(r, "cpu:nanoseconds", 1, 1, 1, 0, 1);
-    check_counts(r, "wall:nanoseconds", 2, 2, 2, 0, 2);
-    send_span(r, "shop", 7, 1, "a");
+    join_steps_check_counts(r, "cpu:nanoseconds", 1, 1, 1, 0, 1);
+    join_steps_check_counts(r, "wall:nanoseconds", 2, 2, 2, 0, 2);
+    join_steps_send_span(r, "shop", 7, 1, "a");
     fake_host_advance(r->h, 10500);
     join_rig_send(r, BR_PROFILES, &w, false);
-    check_counts(r, "cpu:nanoseconds", 1, 1, 1, 1, 2);
-    check_counts(r, "wall:nanoseconds", 2, 2, 2, 2, 4);
+    join_steps_check_counts(r, "cpu:nanoseconds", 1, 1, 1, 1, 2);
+    join_steps_check_counts(r, "wall:nanoseconds", 2, 2, 2, 2, 4);
     wire_free(&w);
     join_rig_free(r);
 }
@@ -62,14 +62,14 @@ static void a_span_after_its_samples_is_told_at_once(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
-    send_sample(r, "shop", 7, 42, 5);
-    send_sample(r, "shop", 7, 42, 6);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 6);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_string_equal(join_rig_last(r), "GET " S42 ": profile.id=" T7
                                           " profile.type=samples:count profile.sample_count=11 "
                                           "profile.inclusive_sample_count=11"
                                           " pyroscope.profile.id=" S42 "\n");
-    check_counts(r, CPU, 0, 2, 0, 0, 0);
+    join_steps_check_counts(r, CPU, 0, 2, 0, 0, 0);
     join_rig_free(r);
 }
 
@@ -77,25 +77,25 @@ static void profiles_wait_for_their_spans(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 10s}", NULL, 0);
-    send_span(r, "shop", 7, 1, "a");
-    send_sample(r, "shop", 7, 1, 5); /* all known: does not wait */
+    join_steps_send_span(r, "shop", 7, 1, "a");
+    join_steps_send_sample(r, "shop", 7, 1, 5); /* all known: does not wait */
     assert_int_equal(r->n_out, 2);
-    check_counts(r, CPU, 1, 0, 0, 0, 0);
-    send_sample(r, "shop", 7, 42, 5);
-    send_sample(r, "shop", 7, 43, 6);
+    join_steps_check_counts(r, CPU, 1, 0, 0, 0, 0);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 43, 6);
     assert_int_equal(r->n_out, 2);
     assert_int_equal(r->n_done, 4); /* answered: it is ours now */
     fake_host_advance(r->h, 4000);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     fake_host_advance(r->h, 5999);
     assert_int_equal(r->n_out, 3);
     fake_host_advance(r->h, 1);
     assert_int_equal(r->n_out, 5);
     assert_string_equal(r->out[3].text, "5 " T7 "/" S42 ": span.name=GET\n");
     assert_string_equal(r->out[4].text, "6 " T7 "/000000000000002b:\n");
-    check_counts(r, CPU, 1, 1, 1, 0, 0);
+    join_steps_check_counts(r, CPU, 1, 1, 1, 0, 0);
     fake_host_advance(r->h, 600000);
-    check_counts(r, CPU, 1, 1, 1, 0, 0);
+    join_steps_check_counts(r, CPU, 1, 1, 1, 0, 0);
     join_rig_free(r);
 }
 
@@ -108,9 +108,9 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     struct wire w = {0};
     struct dict d = {0};
     struct ids a = join_ids(7, 1), b = join_ids(7, 2), c = join_ids(7, 3);
-    send_span(r, "shop", 7, 3, "too old");
+    join_steps_send_span(r, "shop", 7, 3, "too old");
     fake_host_advance(r->h, 8000); /* so old that it has left when the sample does */
-    send_span(r, "shop", 7, 1, "before");
+    join_steps_send_span(r, "shop", 7, 1, "before");
     fake_host_advance(r->h, 9900);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
@@ -122,12 +122,12 @@ static void a_hold_of_the_whole_window_joins_both_orders(void **state)
     dict_put(&w, &d);
     join_rig_send(r, BR_PROFILES, &w, false);
     fake_host_advance(r->h, 9900);
-    send_span(r, "shop", 7, 2, "after");
+    join_steps_send_span(r, "shop", 7, 2, "after");
     fake_host_advance(r->h, 100);
     assert_string_equal(join_rig_last(r), "1 " T7 "/0000000000000001: span.name=before\n"
                                           "2 " T7 "/0000000000000002: span.name=after\n"
                                           "3 " T7 "/0000000000000003:\n");
-    check_counts(r, CPU, 1, 1, 0, 1, 0);
+    join_steps_check_counts(r, CPU, 1, 1, 0, 1, 0);
     wire_free(&w);
     join_rig_free(r);
 }
@@ -161,9 +161,9 @@ static void spans_are_found_when_nobody_left_them(void **state)
     assert_string_equal(join_rig_last(r),
                         "a 0000000000000001:\nb 0000000000000002:\nc 0000000000000003:\n");
     assert_int_equal(*r->h->host.ledger.sent[BR_TRACES], 3);
-    send_sample(r, "cart", 7, 3, 5);
+    join_steps_send_sample(r, "cart", 7, 3, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/0000000000000003: span.name=c host.name=h2\n");
-    send_sample(r, "shop", 7, 1, 5);
+    join_steps_send_sample(r, "shop", 7, 1, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/0000000000000001: span.name=a\n");
     wire_free(&w);
     wire_free(&resource);
@@ -175,7 +175,7 @@ static void spans_without_an_id_pass(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely, hold: 1s}", NULL, 0);
     struct wire w = {0};
-    send_sample(r, "shop", 7, 1, 5);
+    join_steps_send_sample(r, "shop", 7, 1, 5);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t at = wire_open(&w, 2);
     wire_str(&w, 5, "no id");
@@ -196,8 +196,9 @@ static void marks_go_onto_the_right_spans(void **state)
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
     struct wire w = {0};
     static const char *const services[] = {"a", "shop", "b", "shop"};
-    send_sample(r, "shop", 7, 100, 5);
-    send_sample(r, "b", 7, 3, 5); /* before its span, in a resource without further samples */
+    join_steps_send_sample(r, "shop", 7, 100, 5);
+    join_steps_send_sample(r, "b", 7, 3,
+                           5); /* before its span, in a resource without further samples */
     uint64_t id = 1;
     for (unsigned i = 0; i < 4; i++) {
         struct open o = open_resource(&w, services[i], NULL, NULL, NULL);
@@ -229,15 +230,15 @@ static void workers_share_one_table(void **state)
     assert_non_null(shared);
     struct join_rig *a = join_rig_new("{hold: 1s}", shared, 0);
     struct join_rig *b = join_rig_new("{hold: 1s}", shared, 1);
-    send_span(a, "shop", 7, 42, "GET");
-    send_sample(b, "shop", 7, 42, 5);
+    join_steps_send_span(a, "shop", 7, 42, "GET");
+    join_steps_send_sample(b, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(b), "5 " T7 "/" S42 ": span.name=GET\n");
-    send_span(a, "shop", 7, 43, "PUT"); /* waits: b knows that shop is profiled */
+    join_steps_send_span(a, "shop", 7, 43, "PUT"); /* waits: b knows that shop is profiled */
     assert_int_equal(a->n_out, 1);
-    send_sample(b, "shop", 7, 43, 6);
+    join_steps_send_sample(b, "shop", 7, 43, 6);
     fake_host_advance(a->h, 1000);
     assert_non_null(strstr(join_rig_last(a), "profile.sample_count=6"));
-    check_counts(b, CPU, 2, 0, 0, 0, 0);
+    join_steps_check_counts(b, CPU, 2, 0, 0, 0, 0);
     /* The first worker looks after the table. */
     fake_host_advance(a->h, 10000);
     assert_int_equal((int)join_rig_count(a, "table_spans", NULL), 2);

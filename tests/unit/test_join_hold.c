@@ -23,11 +23,11 @@ static void what_does_not_fit_passes_at_once(void **state)
     assert_int_equal(r->n_out, 1);
     assert_int_equal((int)join_rig_count(r, "hold_full_items", NULL), 1);
     /* The one that passed is a sample before its span, as without profile_hold. */
-    send_span(r, "shop", 7, 42, "GET");
-    check_counts(r, CPU, 0, 1, 0, 0, 0);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
+    join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0);
     fake_host_advance(r->h, 10000);
     assert_int_equal(r->n_out, 4);
-    check_counts(r, CPU, 0, 3, 0, 0, 0);
+    join_steps_check_counts(r, CPU, 0, 3, 0, 0, 0);
     join_rig_send(r, BR_PROFILES, &w, false); /* there is room again, but no need */
     assert_int_equal(r->n_out, 5);
     wire_free(&w);
@@ -67,8 +67,8 @@ static void what_is_refused_is_sent_again(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1s, profile_hold: 1s}", NULL, 0);
     r->verdict = RIG_RETRY;
-    send_sample(r, "shop", 7, 42, 5);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_int_equal(r->n_out, 0);
     assert_int_equal(r->n_done, 2);
     fake_host_advance(r->h, 5000);
@@ -79,7 +79,7 @@ static void what_is_refused_is_sent_again(void **state)
     assert_int_equal(*r->h->host.ledger.held[BR_TRACES], 0);
     assert_int_equal(*r->h->host.ledger.sent[BR_TRACES], 1);
     assert_int_equal(*r->h->host.ledger.sent[BR_PROFILES], 1);
-    check_counts(r, CPU, 0, 1, 0, 0, 0); /* counted once, however often it was sent */
+    join_steps_check_counts(r, CPU, 0, 1, 0, 0, 0); /* counted once, however often it was sent */
     join_rig_free(r);
 }
 
@@ -88,7 +88,7 @@ static void what_is_rejected_after_its_hold_is_dropped(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{profile_hold: 1s}", NULL, 0);
     r->verdict = RIG_REJECT;
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     fake_host_advance(r->h, 1000);
     assert_int_equal(r->n_out, 1);
     assert_int_equal((int)fake_host_dropped(r->h, BR_PROFILES, "rejected"), 1);
@@ -99,9 +99,9 @@ static void draining_releases_what_waits(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1m}", NULL, 0);
-    send_sample(r, "shop", 7, 42, 5);
-    send_span(r, "shop", 7, 42, "GET");
-    send_span(r, "shop", 7, 43, "PUT");
+    join_steps_send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 43, "PUT");
     assert_int_equal(r->n_out, 0);
     r->verdict = RIG_RETRY;
     join_rig_drain(r);
@@ -114,7 +114,7 @@ static void draining_releases_what_waits(void **state)
     fake_host_advance(r->h, 1000);
     assert_true(r->drained);
     /* What still comes does not wait any more. */
-    send_sample(r, "shop", 7, 44, 5);
+    join_steps_send_sample(r, "shop", 7, 44, 5);
     assert_int_equal(r->n_out, 7);
     join_rig_free(r);
 }
@@ -132,11 +132,11 @@ static void destroying_drops_what_waits(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 1m, profile_hold: 1s}", NULL, 0);
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     r->verdict = RIG_RETRY;
     fake_host_advance(r->h, 1000); /* released, refused, waiting */
-    send_sample(r, "shop", 7, 43, 5);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_sample(r, "shop", 7, 43, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_int_equal(r->n_out, 1);
     join_rig_destroy(r); /* checks that the ledger closes with nothing held */
 }

@@ -21,22 +21,22 @@
 static void the_oldest_leave_first(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     enum { N = 20000 };
     for (uint64_t k = 1; k <= N; k++)
-        enter(t, 7, k, "GET /a/name/of/some/length", NOW + k / 100, &tally);
-    struct join_stats s = stats(t, NOW + N / 100);
+        table_rig_enter(t, 7, k, "GET /a/name/of/some/length", NOW + k / 100, &tally);
+    struct join_stats s = table_rig_stats(t, NOW + N / 100);
     assert_int_equal(s.spans + tally.evicted, N);
     assert_true(s.bytes <= s.max_bytes);
     assert_true(s.max_bytes <= MIB);
     assert_true(tally.evicted > N / 4);
-    assert_int_equal(sum(tally.unknown) + sum(tally.late), 0);
+    assert_int_equal(table_rig_sum(tally.unknown) + table_rig_sum(tally.late), 0);
     /* Shards fill alike, so that what is left is the newest, but for a fringe. */
     struct seen seen = {0};
     uint64_t n_found = 0, n_lost = 0;
     for (uint64_t k = 1; k <= N; k++) {
-        bool found = look(t, 7, k, NOW + N / 100, &seen) == JOIN_FOUND;
+        bool found = table_rig_look(t, 7, k, NOW + N / 100, &seen) == JOIN_FOUND;
         n_found += found;
         if (k <= tally.evicted / 2)
             assert_false(found);
@@ -54,14 +54,14 @@ static void records_of_every_size_go_round(void **state)
 {
     (void)state;
     static char text[JOIN_ATTRIBUTES_BYTES_MAX];
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     uint64_t seed = 3;
     memset(text, 'x', sizeof text);
     uint64_t n = 0, entered_bytes = 0;
     for (; entered_bytes < 16u * MIB; n++) {
-        struct ids i = ids(1, n + 1);
-        struct join_span s = span_of(&i, "");
+        struct ids i = table_rig_ids(1, n + 1);
+        struct join_span s = table_rig_span(&i, "");
         s.name = (const uint8_t *)text;
         s.name_len = fake_random(&seed) % (JOIN_VALUE_MAX + 1);
         s.service = (const uint8_t *)text;
@@ -71,12 +71,12 @@ static void records_of_every_size_go_round(void **state)
                                                   : fake_random(&seed) % (sizeof text + 1);
         enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
         struct seen seen = {0};
-        assert_int_equal(look(t, 1, n + 1, NOW, &seen), JOIN_FOUND);
+        assert_int_equal(table_rig_look(t, 1, n + 1, NOW, &seen), JOIN_FOUND);
         assert_int_equal(strlen(seen.name), s.name_len);
         assert_int_equal(strlen(seen.service), s.service_len);
         entered_bytes += s.name_len + s.service_len + s.attributes_len;
     }
-    assert_int_equal(stats(t, NOW).spans + tally.evicted, n);
+    assert_int_equal(table_rig_stats(t, NOW).spans + tally.evicted, n);
     join_table_free(t);
 }
 
@@ -86,15 +86,15 @@ static void records_of_every_size_go_round(void **state)
 static void full_buckets_lose_their_oldest(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     enum { N = 100000, RECORD = 80 };
     uint64_t n_dead = 0;
     for (uint64_t k = 1; k <= N; k++) {
-        struct ids i = ids(1, k);
+        struct ids i = table_rig_ids(1, k);
         struct join_span span = {.span_id = i.span};
         enter_spans(t, &span, 1, 0, NULL, NOW, &tally);
-        struct join_stats s = stats(t, NOW);
+        struct join_stats s = table_rig_stats(t, NOW);
         assert_int_equal(s.spans + tally.evicted, k);
         n_dead += s.bytes / RECORD - s.spans;
     }
@@ -102,8 +102,8 @@ static void full_buckets_lose_their_oldest(void **state)
     struct seen seen = {0};
     uint64_t n_found = 0;
     for (uint64_t k = 1; k <= N; k++)
-        n_found += look(t, 0, k, NOW, &seen) == JOIN_FOUND;
-    assert_int_equal(n_found, stats(t, NOW).spans);
+        n_found += table_rig_look(t, 0, k, NOW, &seen) == JOIN_FOUND;
+    assert_int_equal(n_found, table_rig_stats(t, NOW).spans);
     join_table_free(t);
 }
 
@@ -123,17 +123,17 @@ static void positions_come_round(void **state)
     (void)state;
     static const uint8_t service[] = "shop";
     for (unsigned bits = 44 + 3; bits <= 48 + 3; bits += 4) {
-        struct join_table *t = make(MIB);
+        struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
         jump(t, (1ull << bits) - 2048);
         for (unsigned k = 0; k < n_shards(t); k++)
             t->shards[k].sweep_at = t->shards[k].head - SWEEP_BYTES;
         for (uint64_t n = 1; n <= 2000; n++) {
-            struct ids i = ids(1 + n / 8, n);
-            struct join_span s = span_of(&i, "x");
+            struct ids i = table_rig_ids(1 + n / 8, n);
+            struct join_span s = table_rig_span(&i, "x");
             struct seen seen = {0};
             enter_spans(t, &s, 1, 77, NULL, NOW, &tally);
-            assert_int_equal(look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
+            assert_int_equal(table_rig_look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
             if (n % 8 == 7) {
                 struct join_relative family[JOIN_FAMILY_MAX];
                 bool more;
@@ -141,7 +141,7 @@ static void positions_come_round(void **state)
                 assert_int_equal(size, n == 7 ? 7 : 8);
             }
         }
-        assert_int_equal(stats(t, NOW).spans, 2000);
+        assert_int_equal(table_rig_stats(t, NOW).spans, 2000);
         join_table_free(t);
     }
 }
@@ -163,20 +163,20 @@ static uint64_t live_slots(const struct join_table *t)
 static void what_has_left_does_not_come_round(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     enum { STEPS = 40, N = 600 };
     for (uint64_t step = 0; step < STEPS; step++) {
         struct seen seen = {0};
         uint64_t now = NOW + step * 10 * WINDOW_MS;
         for (uint64_t k = step * N + 1; k <= (step + 1) * N; k++)
-            enter(t, 1, k, "a", now, &tally);
-        assert_int_equal(stats(t, now).spans, N);
+            table_rig_enter(t, 1, k, "a", now, &tally);
+        assert_int_equal(table_rig_stats(t, now).spans, N);
         assert_int_equal(live_slots(t), N);
-        assert_int_equal(look(t, 1, (step + 1) * N, now, &seen), JOIN_FOUND);
-        assert_int_equal(look(t, 1, step * N, now, &seen), JOIN_UNKNOWN);
+        assert_int_equal(table_rig_look(t, 1, (step + 1) * N, now, &seen), JOIN_FOUND);
+        assert_int_equal(table_rig_look(t, 1, step * N, now, &seen), JOIN_UNKNOWN);
         join_table_expire(t, now + 5 * WINDOW_MS, &tally);
-        assert_int_equal(stats(t, now).spans, 0);
+        assert_int_equal(table_rig_stats(t, now).spans, 0);
         jump(t, (step + 1) << 32 | RESERVED);
     }
     assert_int_equal(tally.evicted, 0);
@@ -187,22 +187,22 @@ static void what_has_left_does_not_come_round(void **state)
 static void what_left_after_its_window_was_not_evicted(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     for (uint64_t k = 1; k <= 6000; k++)
-        enter(t, 1, k, "a", NOW, &tally);
+        table_rig_enter(t, 1, k, "a", NOW, &tally);
     for (uint64_t k = 1; k <= 4500; k++)
-        enter(t, 2, 10000 + k, "a", NOW + WINDOW_MS + 200, &tally);
-    assert_true(stats(t, NOW).spans < 9000);
+        table_rig_enter(t, 2, 10000 + k, "a", NOW + WINDOW_MS + 200, &tally);
+    assert_true(table_rig_stats(t, NOW).spans < 9000);
     assert_true(tally.evicted < FULL_BUCKETS_MAX);
     for (uint64_t k = 1; k <= 8000; k++)
-        enter(t, 3, 20000 + k, "a", NOW + WINDOW_MS + 200, &tally);
+        table_rig_enter(t, 3, 20000 + k, "a", NOW + WINDOW_MS + 200, &tally);
     assert_in_range(tally.evicted, 3000, 5500);
     uint64_t before = tally.evicted;
     join_table_expire(t, NOW + 9 * WINDOW_MS, &tally);
     assert_int_equal(tally.evicted, before);
-    assert_int_equal(stats(t, NOW).spans, 0);
-    assert_int_equal(stats(t, NOW).bytes, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
+    assert_int_equal(table_rig_stats(t, NOW).bytes, 0);
     join_table_free(t);
 }
 
@@ -217,6 +217,6 @@ int main(void)
         cmocka_unit_test(what_left_after_its_window_was_not_evicted),
     };
     int failed = cmocka_run_group_tests_name("join ring of one thread", tests, NULL, NULL);
-    shared = true;
+    table_rig_shared = true;
     return failed + cmocka_run_group_tests_name("join ring, shared", tests, NULL, NULL);
 }

@@ -15,10 +15,10 @@ static void a_linked_sample_gets_its_spans_name(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
-    send_span(r, "shop", 7, 42, "GET /cart");
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET /cart");
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/" S42 ": span.name=GET /cart\n");
-    check_counts(r, CPU, 1, 0, 0, 0, 0);
+    join_steps_check_counts(r, CPU, 1, 0, 0, 0, 0);
     assert_int_equal(r->n_done, 2);
     assert_int_equal((int)join_rig_count(r, "spans_entered", NULL), 1);
     join_rig_free(r);
@@ -52,7 +52,7 @@ static void what_does_not_join_passes_unchanged(void **state)
     close_resource(&w, o);
     join_rig_send(r, BR_PROFILES, &w, false); /* samples without a dictionary */
     assert_memory_equal(r->out[5].bytes.data, w.data, w.len);
-    check_counts(r, ":", 0, 0, 0, 0, 1);
+    join_steps_check_counts(r, ":", 0, 0, 0, 0, 1);
     wire_free(&w);
     join_rig_free(r);
 }
@@ -161,7 +161,7 @@ static void ids_come_in_every_type(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{}", NULL, 0);
     struct wire any = {0};
-    send_span(r, "shop", 7, 0xfedcba9876543210u, "op");
+    join_steps_send_span(r, "shop", 7, 0xfedcba9876543210u, "op");
     wire_varint(&any, 3, 0xfedcba9876543210u); /* JFR: signed */
     assert_non_null(strstr(join_labelled(r, &any, NULL, NULL),
                            "5 " T7 "/fedcba9876543210: span_id=-81985529216486896 span.name=op\n"));
@@ -188,7 +188,7 @@ static void ids_come_in_every_type(void **state)
     }
     wire_close(&any, list); /* a list of two names no span */
     assert_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name"));
-    check_counts(r, CPU, 3, 0, 0, 0, 2);
+    join_steps_check_counts(r, CPU, 3, 0, 0, 0, 2);
     wire_free(&any);
     join_rig_free(r);
 }
@@ -198,8 +198,8 @@ static void the_first_label_of_the_list_wins(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{labels: {span_id: [mine, span_id]}}", NULL, 0);
     struct wire any = {0};
-    send_span(r, "shop", 7, 1, "one");
-    send_span(r, "shop", 7, 2, "two");
+    join_steps_send_span(r, "shop", 7, 1, "one");
+    join_steps_send_span(r, "shop", 7, 2, "two");
     wire_str(&any, 1, "1");
     assert_non_null(strstr(join_labelled(r, &any, NULL, NULL), "span.name=one\n"));
     assert_non_null(strstr(join_labelled(r, &any, "mine", "2"), "span.name=two\n"));
@@ -245,8 +245,8 @@ static void a_link_beats_a_label(void **state)
     struct wire w = {0};
     struct dict d = {0};
     struct ids a = join_ids(7, 1), b = join_ids(7, 2);
-    send_span(r, "shop", 7, 1, "one");
-    send_span(r, "shop", 7, 2, "two");
+    join_steps_send_span(r, "shop", 7, 1, "one");
+    join_steps_send_span(r, "shop", 7, 2, "two");
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
     uint32_t label = dict_attribute(&d, "span_id", "1"),
@@ -295,11 +295,11 @@ static void sample_attributes_come_from_span_and_resource(void **state)
                                    .attributes = {"host.name", "of the span"}});
     close_resource(&w, o);
     join_rig_send(r, BR_TRACES, &w, true);
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(r),
                         "5 " T7 "/" S42 ": span.name=GET span.kind=server http.route=/cart "
                         "span.status=error host.name=h1 service.name=shop\n");
-    send_sample(r, "shop", 7, 43, 6);
+    join_steps_send_sample(r, "shop", 7, 43, 6);
     assert_string_equal(join_rig_last(r),
                         "6 " T7 "/000000000000002b: span.name=PUT span.kind=unspecified "
                         "span.status=unset host.name=of the span service.name=shop\n");
@@ -341,7 +341,7 @@ static void values_of_every_type_become_text(void **state)
     wire_close(&w, at);
     close_resource(&w, o);
     join_rig_send(r, BR_TRACES, &w, true);
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     assert_string_equal(join_rig_last(r), "5 " T7 "/" S42 ": span.name= b=true i=-7 d=0.5 s=\n");
     wire_free(&w);
     join_rig_free(r);
@@ -361,7 +361,7 @@ static void long_texts_are_cut_to_whole_characters(void **state)
              &(struct span_in){.ids = join_ids(7, 42), .name = text, .attributes = {"long", text}});
     close_resource(&w, o);
     join_rig_send(r, BR_TRACES, &w, true);
-    send_sample(r, "shop", 7, 42, 5);
+    join_steps_send_sample(r, "shop", 7, 42, 5);
     (void)snprintf(want, sizeof want, "5 " T7 "/" S42 ": span.name=%.255s long=%.252s\n", text,
                    text);
     assert_string_equal(join_rig_last(r), want);
@@ -390,7 +390,7 @@ static void long_items_keep_every_attribute(void **state)
     assert_int_equal((int)join_rig_count(r, "spans_entered", NULL), N);
     for (unsigned i = 1; i <= N; i += 997) {
         char want[128];
-        send_sample(r, "shop", 7, i, 5);
+        join_steps_send_sample(r, "shop", 7, i, 5);
         (void)snprintf(want, sizeof want, ": span.name=op n=%u\n", i);
         assert_non_null(strstr(join_rig_last(r), want));
     }
@@ -445,7 +445,7 @@ static void what_is_there_is_not_added_again(void **state)
     struct join_rig *a = join_rig_new(config, NULL, 0), *b = join_rig_new(config, NULL, 0);
     struct wire w = {0};
     for (unsigned i = 0; i < 2; i++) {
-        send_sample(i ? b : a, "shop", 7, 42, 5);
+        join_steps_send_sample(i ? b : a, "shop", 7, 42, 5);
         struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
         put_span(&w, &(struct span_in){
                          .ids = join_ids(7, 42), .name = "GET", .attributes = {"http.route", "/"}});
@@ -458,7 +458,7 @@ static void what_is_there_is_not_added_again(void **state)
                                         "profile.inclusive_sample_count=5"
                                         " pyroscope.profile.id=" S42 "\n");
     assert_string_equal(b->out[1].text, a->out[1].text);
-    send_sample(a, "shop", 7, 42, 5);
+    join_steps_send_sample(a, "shop", 7, 42, 5);
     join_rig_send(b, BR_PROFILES, &a->out[2].bytes, false);
     assert_string_equal(a->out[2].text, "5 " T7 "/" S42 ": span.name=GET http.route=/\n");
     assert_string_equal(b->out[2].text, a->out[2].text);
@@ -475,7 +475,7 @@ static void additions_come_behind_every_dictionary(void **state)
     struct wire w = {0};
     struct dict d = {0};
     struct ids id = join_ids(7, 42);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     size_t p = open_profile(&w, &d, &(struct profile_in){.type = "samples", .unit = "count"});
     uint32_t n_strings = d.n_strings + 1;

@@ -18,16 +18,16 @@ static void spans_of_profiled_services_wait_for_their_figures(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{hold: 10s}", NULL, 0);
-    send_span(r, "shop", 7, 1, "a"); /* nobody knows that shop is profiled */
+    join_steps_send_span(r, "shop", 7, 1, "a"); /* nobody knows that shop is profiled */
     assert_int_equal(r->n_out, 1);
-    send_sample(r, "shop", 7, 1, 5);
-    send_span(r, "cart", 7, 2, "b");
+    join_steps_send_sample(r, "shop", 7, 1, 5);
+    join_steps_send_span(r, "cart", 7, 2, "b");
     assert_int_equal(r->n_out, 3);
-    send_span(r, "shop", 7, 42, "GET");
-    send_span(r, "shop", 7, 43, "PUT");
+    join_steps_send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 43, "PUT");
     assert_int_equal(r->n_out, 3);
     fake_host_advance(r->h, 9000);
-    send_sample(r, "shop", 7, 42, 9);
+    join_steps_send_sample(r, "shop", 7, 42, 9);
     fake_host_advance(r->h, 999);
     assert_int_equal(r->n_out, 4);
     fake_host_advance(r->h, 1);
@@ -45,15 +45,15 @@ static void likely_spans_are_marked_at_once(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely, window: 10s}", NULL, 0);
-    send_span(r, "shop", 7, 1, "a");
+    join_steps_send_span(r, "shop", 7, 1, "a");
     assert_string_equal(join_rig_last(r), "a 0000000000000001:\n");
-    send_sample(r, "shop", 7, 1, 5);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_sample(r, "shop", 7, 1, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_string_equal(join_rig_last(r), "GET " S42 ": pyroscope.profile.id=" S42 "\n");
-    send_span(r, "cart", 7, 43, "b");
+    join_steps_send_span(r, "cart", 7, 43, "b");
     assert_string_equal(join_rig_last(r), "b 000000000000002b:\n");
     fake_host_advance(r->h, 12000);
-    send_span(r, "shop", 7, 44, "late");
+    join_steps_send_span(r, "shop", 7, 44, "late");
     assert_string_equal(join_rig_last(r), "late 000000000000002c:\n");
     assert_int_equal((int)join_rig_count(r, "spans_marked", NULL), 1);
     join_rig_free(r);
@@ -109,11 +109,11 @@ static void profiles_without_a_service_name_have_their_spans(void **state)
 {
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
-    send_span(r, "shop", 7, 1, "a");
-    send_sample(r, NULL, 7, 1, 5);
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 1, "a");
+    join_steps_send_sample(r, NULL, 7, 1, 5);
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_string_equal(join_rig_last(r), "GET " S42 ": pyroscope.profile.id=" S42 "\n");
-    send_span(r, NULL, 7, 43, "PUT");
+    join_steps_send_span(r, NULL, 7, 43, "PUT");
     assert_string_equal(join_rig_last(r), "PUT 000000000000002b:\n");
     join_rig_free(r);
 }
@@ -123,7 +123,7 @@ static void a_mark_that_is_there_stays(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
     struct wire w = {0};
-    send_sample(r, "shop", 7, 1, 5);
+    join_steps_send_sample(r, "shop", 7, 1, 5);
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
     put_span(&w, &(struct span_in){.ids = join_ids(7, 42),
                                    .name = "GET",
@@ -252,7 +252,7 @@ static void figures_follow_type_unit_and_period(void **state)
         close_resource(&w, o);
         dict_put(&w, &d);
         join_rig_send(r, BR_PROFILES, &w, false);
-        send_span(r, "shop", 7, 42, "GET");
+        join_steps_send_span(r, "shop", 7, 42, "GET");
         (void)snprintf(want, sizeof want,
                        "GET " S42 ": profile.id=%s profile.type=%s pyroscope.profile.id=" S42 "\n",
                        c->profile.id ? "abcd0000000000000000000000000000" : T7, c->want);
@@ -291,7 +291,7 @@ static void types_of_one_span_do_not_add_up(void **state)
             wire_free(&w);
         }
     }
-    send_span(r, "shop", 7, 42, "GET");
+    join_steps_send_span(r, "shop", 7, 42, "GET");
     assert_string_equal(join_rig_last(r),
                         "GET " S42 ": profile.id=" T7
                         " profile.type=samples:count,cpu:nanoseconds,wall:nanoseconds"

@@ -16,11 +16,11 @@
 static void a_span_is_found_with_all_that_was_said(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct ids i = ids(7, 42);
+    struct ids i = table_rig_ids(7, 42);
     uint8_t parent[8] = {9, 8, 7, 6, 5, 4, 3, 2};
-    struct join_span s = span_of(&i, "POST /checkout");
+    struct join_span s = table_rig_span(&i, "POST /checkout");
     s.parent_id = parent;
     s.start_ns = 1000;
     s.end_ns = 2000;
@@ -30,7 +30,7 @@ static void a_span_is_found_with_all_that_was_said(void **state)
     s.attributes_len = 3;
     enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
     struct seen seen = {0};
-    assert_int_equal(sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
     assert_int_equal(seen.n, 1);
     assert_string_equal(seen.name, "POST /checkout");
     assert_string_equal(seen.service, "shop");
@@ -50,14 +50,15 @@ static void a_span_is_found_with_all_that_was_said(void **state)
 static void ids_must_be_equal(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct seen seen = {0};
-    enter(t, 7, 42, "a", NOW, &tally);
-    assert_int_equal(look(t, 8, 42, NOW, &seen), JOIN_UNKNOWN);
-    assert_int_equal(look(t, 7, 43, NOW, &seen), JOIN_UNKNOWN);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_look(t, 7, 43, NOW, &seen), JOIN_UNKNOWN);
     assert_int_equal(seen.n, 0);
-    assert_int_equal(look(t, 0, 42, NOW, &seen), JOIN_FOUND); /* a span id alone is enough */
+    assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen),
+                     JOIN_FOUND); /* a span id alone is enough */
     assert_string_equal(seen.name, "a");
     join_table_free(t);
 }
@@ -65,37 +66,37 @@ static void ids_must_be_equal(void **state)
 static void a_span_id_of_two_traces_needs_the_trace(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct seen seen = {0};
-    enter(t, 7, 42, "a", NOW, &tally);
-    enter(t, 8, 42, "b", NOW, &tally);
-    assert_int_equal(look(t, 0, 42, NOW, &seen), JOIN_UNKNOWN);
-    assert_int_equal(look(t, 7, 42, NOW, &seen), JOIN_FOUND);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    table_rig_enter(t, 8, 42, "b", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 0, 42, NOW, &seen), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_look(t, 7, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "a");
-    assert_int_equal(look(t, 8, 42, NOW, &seen), JOIN_FOUND);
+    assert_int_equal(table_rig_look(t, 8, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "b");
     /* A sample that cannot be told apart is unknown at once, and adds to neither. */
-    assert_int_equal(sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
     assert_int_equal(tally.unknown[1], 1);
     struct join_figures f;
-    struct ids i = ids(7, 42);
+    struct ids i = table_rig_ids(7, 42);
     assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
-    assert_int_equal(stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     join_table_free(t);
 }
 
 static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct ids i = ids(0, 5);
-    struct join_span s = span_of(&i, "x");
+    struct ids i = table_rig_ids(0, 5);
+    struct join_span s = table_rig_span(&i, "x");
     struct seen seen = {0};
     s.trace_id = NULL;
     enter_spans(t, &s, 1, 0, NULL, NOW, &tally);
-    assert_int_equal(look(t, 9, 5, NOW, &seen), JOIN_FOUND);
+    assert_int_equal(table_rig_look(t, 9, 5, NOW, &seen), JOIN_FOUND);
     assert_false(seen.has_trace);
     join_table_free(t);
 }
@@ -103,17 +104,17 @@ static void a_span_without_a_trace_id_is_found_by_its_own(void **state)
 static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
     struct seen seen = {0};
-    struct ids i = ids(7, 42);
-    enter(t, 7, 42, "first", NOW, &tally);
-    assert_int_equal(sample(t, 7, 42, NOW, NULL, &tally), JOIN_FOUND);
-    enter(t, 7, 42, "second", NOW, &tally);
-    assert_int_equal(look(t, 7, 42, NOW, &seen), JOIN_FOUND);
+    struct ids i = table_rig_ids(7, 42);
+    table_rig_enter(t, 7, 42, "first", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_FOUND);
+    table_rig_enter(t, 7, 42, "second", NOW, &tally);
+    assert_int_equal(table_rig_look(t, 7, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "second");
-    assert_int_equal(stats(t, NOW).spans, 1);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
     assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 1);
     assert_false(tally.any); /* nothing was late, nothing left */
@@ -123,32 +124,35 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
 static void the_window_has_an_edge(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct seen seen = {0};
-    enter(t, 7, 42, "a", NOW, &tally);
-    assert_int_equal(sample(t, 7, 42, NOW + WINDOW_MS, &seen, &tally), JOIN_FOUND);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS, &seen, &tally), JOIN_FOUND);
     /* The clock of the table ticks ten times a second. */
-    assert_int_equal(sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally), JOIN_TOO_LATE);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally),
+                     JOIN_TOO_LATE);
     assert_int_equal(seen.n, 1);
     join_table_expire(t, NOW + WINDOW_MS + 200, &tally);
-    assert_int_equal(sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally), JOIN_TOO_LATE);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, &seen, &tally),
+                     JOIN_TOO_LATE);
     join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
-    assert_int_equal(stats(t, NOW).spans, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
     assert_false(tally.any); /* what left after its time is not missed */
-    assert_int_equal(look(t, 7, 42, NOW + 2 * WINDOW_MS + 2000, &seen), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_look(t, 7, 42, NOW + 2 * WINDOW_MS + 2000, &seen), JOIN_UNKNOWN);
     join_table_free(t);
 }
 
 static void a_late_sample_adds_nothing(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
-    struct ids i = ids(7, 42);
-    enter(t, 7, 42, "a", NOW, &tally);
-    assert_int_equal(sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally), JOIN_TOO_LATE);
+    struct ids i = table_rig_ids(7, 42);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally),
+                     JOIN_TOO_LATE);
     assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
     join_table_free(t);
 }
@@ -157,14 +161,14 @@ static void a_late_sample_adds_nothing(void **state)
 static void clocks_of_workers_may_differ(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct seen seen = {0};
-    enter(t, 7, 42, "a", NOW + 150, &tally);
-    assert_int_equal(sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
+    table_rig_enter(t, 7, 42, "a", NOW + 150, &tally);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, &seen, &tally), JOIN_FOUND);
     join_table_expire(t, NOW, &tally);
-    assert_int_equal(stats(t, NOW).spans, 1);
-    assert_int_equal(stats(t, NOW).oldest_ms, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    assert_int_equal(table_rig_stats(t, NOW).oldest_ms, 0);
     join_table_profiled(t, 99, NOW + 1500);
     assert_true(join_table_is_profiled(t, 99, NOW));
     assert_false(tally.any);
@@ -174,43 +178,43 @@ static void clocks_of_workers_may_differ(void **state)
 static void a_sample_before_its_span_is_late_once(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
-    struct ids i = ids(7, 42);
-    assert_int_equal(sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
-    assert_int_equal(sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
-    assert_int_equal(stats(t, NOW).pending, 1);
-    assert_int_equal(stats(t, NOW).spans, 0);
+    struct ids i = table_rig_ids(7, 42);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 1);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 0);
     assert_false(tally.any);
-    enter(t, 7, 42, "a", NOW + 1000, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + 1000, &tally);
     assert_int_equal(tally.late[1], 2);
     assert_int_equal(tally.adopted, 1);
-    assert_int_equal(stats(t, NOW).pending, 0);
-    assert_int_equal(stats(t, NOW).spans, 1);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
     assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 2);
     assert_int_equal(f.time_ns[JOIN_CPU_TIME], 20);
-    enter(t, 7, 42, "a", NOW + 2000, &tally); /* sent again */
+    table_rig_enter(t, 7, 42, "a", NOW + 2000, &tally); /* sent again */
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
     assert_int_equal(tally.late[1], 2);
     assert_int_equal(tally.adopted, 1);
-    assert_int_equal(sum(tally.unknown), 0);
+    assert_int_equal(table_rig_sum(tally.unknown), 0);
     join_table_free(t);
 }
 
 static void a_label_alone_waits_too(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    assert_int_equal(sample(t, 0, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
-    enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(table_rig_sample(t, 0, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(tally.late[1], 1);
-    enter(t, 8, 42, "b", NOW, &tally); /* another span: they are given away */
+    table_rig_enter(t, 8, 42, "b", NOW, &tally); /* another span: they are given away */
     assert_int_equal(tally.late[1], 1);
     struct join_figures f;
-    struct ids i = ids(8, 42);
+    struct ids i = table_rig_ids(8, 42);
     assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
     join_table_free(t);
 }
@@ -218,45 +222,45 @@ static void a_label_alone_waits_too(void **state)
 static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    (void)sample(t, 7, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
     join_table_expire(t, NOW + WINDOW_MS, &tally);
     assert_false(tally.any);
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
     assert_int_equal(tally.unknown[1], 1);
     join_table_expire(t, NOW + 4 * WINDOW_MS, &tally);
     assert_int_equal(tally.unknown[1], 1);
-    assert_int_equal(stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     join_table_free(t);
 }
 
 static void a_span_after_the_window_does_not_take_samples_over(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
-    struct ids i = ids(7, 42);
-    (void)sample(t, 7, 42, NOW, NULL, &tally);
-    enter(t, 7, 42, "a", NOW + WINDOW_MS + 200, &tally);
+    struct ids i = table_rig_ids(7, 42);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS + 200, &tally);
     assert_int_equal(tally.unknown[1], 1);
-    assert_int_equal(sum(tally.late), 0);
+    assert_int_equal(table_rig_sum(tally.late), 0);
     assert_int_equal(tally.adopted, 0);
     assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
-    assert_int_equal(stats(t, NOW).pending, 0);
+    assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     join_table_free(t);
 }
 
 static void a_sample_after_the_window_begins_anew(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    (void)sample(t, 7, 42, NOW, NULL, &tally);
-    (void)sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally);
     assert_int_equal(tally.unknown[1], 1);
-    enter(t, 7, 42, "a", NOW + WINDOW_MS + 300, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS + 300, &tally);
     assert_int_equal(tally.late[1], 1);
     assert_int_equal(tally.unknown[1], 1);
     join_table_free(t);
@@ -265,40 +269,41 @@ static void a_sample_after_the_window_begins_anew(void **state)
 static void samples_of_items_that_wait_are_not_counted_here(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
     struct seen seen = {0};
-    struct ids i = ids(7, 42), k = ids(7, 43);
+    struct ids i = table_rig_ids(7, 42), k = table_rig_ids(7, 43);
     struct join_sample s = {.trace_id = i.trace,
                             .span_id = i.span,
                             .measure = JOIN_WALL_TIME,
                             .time_ns = 5,
                             .count = 3,
                             .held = true};
-    assert_int_equal(join_table_sample(t, &s, true, NOW, on_found, &seen, &tally), JOIN_UNKNOWN);
-    enter(t, 7, 42, "a", NOW, &tally);
+    assert_int_equal(join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally),
+                     JOIN_UNKNOWN);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(tally.adopted, 1);
-    assert_int_equal(sum(tally.late), 0);
+    assert_int_equal(table_rig_sum(tally.late), 0);
     assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_WALL_TIME], 3);
     s.span_id = k.span;
-    (void)join_table_sample(t, &s, true, NOW, on_found, &seen, &tally);
+    (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally);
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
-    assert_int_equal(sum(tally.unknown), 0);
+    assert_int_equal(table_rig_sum(tally.unknown), 0);
     join_table_free(t);
 }
 
 static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct join_figures f;
     struct seen seen = {0};
-    struct ids i = ids(7, 42);
+    struct ids i = table_rig_ids(7, 42);
     uint8_t profile[16] = {1, 2, 3};
-    enter(t, 7, 42, "a", NOW, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
     for (uint16_t type = 0; type < JOIN_SPAN_TYPES + 2; type++) {
         struct join_sample s = {.trace_id = i.trace,
                                 .span_id = i.span,
@@ -307,7 +312,8 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
                                 .count = 2,
                                 .type = type,
                                 .profile_id = type == 1 ? profile : NULL};
-        assert_int_equal(join_table_sample(t, &s, true, NOW, on_found, &seen, &tally), JOIN_FOUND);
+        assert_int_equal(join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally),
+                         JOIN_FOUND);
     }
     assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
     for (unsigned m = 0; m < JOIN_MEASURES; m++)
@@ -321,7 +327,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
     }
     struct join_sample big = {
         .trace_id = i.trace, .span_id = i.span, .time_ns = UINT64_MAX, .count = UINT32_MAX};
-    (void)join_table_sample(t, &big, true, NOW, on_found, &seen, &tally);
+    (void)join_table_sample(t, &big, true, NOW, table_rig_on_found, &seen, &tally);
     assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], UINT32_MAX);
     assert_true(f.time_ns[0] == UINT64_MAX);
@@ -332,16 +338,16 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
 static void types_past_a_spans_limit_are_other(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct ids i = ids(7, 42);
+    struct ids i = table_rig_ids(7, 42);
     for (uint16_t type = 1; type <= JOIN_SPAN_TYPES + 3; type++)
-        (void)sample_of_type(t, i.trace, i.span, type, NOW, NULL, &tally);
-    enter(t, 7, 42, "a", NOW, &tally);
+        (void)table_rig_sample_of_type(t, i.trace, i.span, type, NOW, NULL, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW, &tally);
     for (unsigned type = 1; type < JOIN_SPAN_TYPES; type++)
         assert_int_equal(tally.late[type], 1);
     assert_int_equal(tally.late[JOIN_TYPES - 1], 4);
-    assert_int_equal(sum(tally.late), JOIN_SPAN_TYPES + 3);
+    assert_int_equal(table_rig_sum(tally.late), JOIN_SPAN_TYPES + 3);
     join_table_free(t);
 }
 
@@ -349,35 +355,35 @@ static void types_past_a_spans_limit_are_other(void **state)
 static void without_room_for_figures_samples_are_unknown_at_once(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     uint64_t most = MIB / 8 / sizeof(struct join_figures), n = 4 * most;
     for (uint64_t k = 1; k <= n; k++)
-        (void)sample(t, 7, k, NOW, NULL, &tally);
-    uint64_t pending = stats(t, NOW).pending;
+        (void)table_rig_sample(t, 7, k, NOW, NULL, &tally);
+    uint64_t pending = table_rig_stats(t, NOW).pending;
     assert_true(pending <= most);
     assert_true(pending > most / 2);
-    assert_int_equal(sum(tally.unknown), n - pending);
+    assert_int_equal(table_rig_sum(tally.unknown), n - pending);
     /* Everything is free again once they have left. */
     join_table_expire(t, NOW + 3 * WINDOW_MS, &tally);
-    assert_int_equal(sum(tally.unknown), n);
+    assert_int_equal(table_rig_sum(tally.unknown), n);
     for (uint64_t k = 1; k <= n; k++)
-        (void)sample(t, 8, k, NOW + 3 * WINDOW_MS, NULL, &tally);
-    assert_int_equal(stats(t, NOW).pending, pending);
+        (void)table_rig_sample(t, 8, k, NOW + 3 * WINDOW_MS, NULL, &tally);
+    assert_int_equal(table_rig_stats(t, NOW).pending, pending);
     join_table_free(t);
 }
 
 static void statistics_say_what_is_there(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_stats s = stats(t, NOW);
+    struct join_stats s = table_rig_stats(t, NOW);
     assert_int_equal(s.spans + s.pending + s.bytes + s.oldest_ms, 0);
-    enter(t, 7, 1, "a", NOW, &tally);
-    enter(t, 7, 2, "b", NOW + 5000, &tally);
-    (void)sample(t, 7, 3, NOW + 5000, NULL, &tally);
-    s = stats(t, NOW + 12000);
+    table_rig_enter(t, 7, 1, "a", NOW, &tally);
+    table_rig_enter(t, 7, 2, "b", NOW + 5000, &tally);
+    (void)table_rig_sample(t, 7, 3, NOW + 5000, NULL, &tally);
+    s = table_rig_stats(t, NOW + 12000);
     assert_int_equal(s.spans, 2);
     assert_int_equal(s.pending, 1);
     assert_int_equal(s.oldest_ms, 12000);
@@ -392,7 +398,7 @@ static void statistics_say_what_is_there(void **state)
 static void types_are_numbered_by_name(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     assert_int_equal(join_table_type(t, "cpu:nanoseconds", 15), 0);
     assert_int_equal(join_table_type(t, "wall:nanoseconds", 16), 1);
     assert_int_equal(join_table_type(t, "cpu:nanoseconds", 15), 0);
@@ -412,7 +418,7 @@ static void types_are_numbered_by_name(void **state)
 static void services_are_profiled_for_a_window(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     assert_false(join_table_is_profiled(t, 17, NOW));
     join_table_profiled(t, 17, NOW);
     assert_true(join_table_is_profiled(t, 17, NOW));
@@ -427,7 +433,7 @@ static void services_are_profiled_for_a_window(void **state)
 static void each_key_has_so_many_values(void **state)
 {
     (void)state;
-    struct join_table *t = make(MIB);
+    struct join_table *t = table_rig_new(MIB);
     assert_true(join_table_value(t, 0, "a", 1, 2));
     assert_true(join_table_value(t, 0, "b", 1, 2));
     assert_false(join_table_value(t, 0, "c", 1, 2));
@@ -456,12 +462,12 @@ static void without_memory_nothing_breaks(void **state)
 {
     (void)state;
     static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free};
-    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false, shared));
+    assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false, table_rig_shared));
     br_mem_set_hooks(&hooks);
     unsigned n_others = 0, n_refused = 0;
     for (int n = 0; n < 20; n++) {
         fail_after = -1;
-        struct join_table *t = make(MIB);
+        struct join_table *t = table_rig_new(MIB);
         fail_after = n;
         uint16_t type = join_table_type(t, "cpu", 3);
         assert_true(type == 0 || type == JOIN_TYPES - 1);
@@ -488,7 +494,7 @@ static void a_random_history_counts_every_sample_once(void **state)
         uint64_t random = seed, now = NOW, n_samples = 0, found = 0, too_late = 0;
         /* Few ids: everything happens to them. Many: the table overflows. */
         uint64_t n_ids = seed % 2 ? 50 : 30000;
-        struct join_table *t = make(MIB);
+        struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
         struct seen seen = {0};
         for (unsigned step = 0; step < 60000; step++) {
@@ -510,31 +516,33 @@ static void a_random_history_counts_every_sample_once(void **state)
             case 6:
             case 7:
             case 8:
-                enter(t, trace, id, "some name of a span", now - fake_random(&random) % 200,
-                      &tally);
+                table_rig_enter(t, trace, id, "some name of a span",
+                                now - fake_random(&random) % 200, &tally);
                 break;
             default:
                 n_samples++;
                 if (fake_random(&random) % 4 == 0)
                     trace = 0;
-                struct ids i = ids(trace, id);
-                enum join_result r = sample_of_type(t, trace ? i.trace : NULL, i.span,
-                                                    (uint16_t)(fake_random(&random) % JOIN_TYPES),
-                                                    now, &seen, &tally);
+                struct ids i = table_rig_ids(trace, id);
+                enum join_result r = table_rig_sample_of_type(
+                    t, trace ? i.trace : NULL, i.span,
+                    (uint16_t)(fake_random(&random) % JOIN_TYPES), now, &seen, &tally);
                 found += r == JOIN_FOUND;
                 too_late += r == JOIN_TOO_LATE;
             }
         }
         join_table_expire(t, now + 10 * WINDOW_MS, &tally);
-        struct join_stats s = stats(t, now);
+        struct join_stats s = table_rig_stats(t, now);
         assert_int_equal(s.spans + s.pending + s.bytes, 0);
         assert_int_equal(found, seen.n);
-        assert_true(found > 0 && sum(tally.late) > 0 && sum(tally.unknown) > 0);
-        if (found + too_late + sum(tally.late) + sum(tally.unknown) != n_samples)
+        assert_true(found > 0 && table_rig_sum(tally.late) > 0 && table_rig_sum(tally.unknown) > 0);
+        if (found + too_late + table_rig_sum(tally.late) + table_rig_sum(tally.unknown) !=
+            n_samples)
             fail_msg("seed %llu: %llu samples, %llu found, %llu late, %llu unknown, %llu too late",
                      (unsigned long long)seed, (unsigned long long)n_samples,
-                     (unsigned long long)found, (unsigned long long)sum(tally.late),
-                     (unsigned long long)sum(tally.unknown), (unsigned long long)too_late);
+                     (unsigned long long)found, (unsigned long long)table_rig_sum(tally.late),
+                     (unsigned long long)table_rig_sum(tally.unknown),
+                     (unsigned long long)too_late);
         join_table_free(t);
     }
 }
@@ -567,6 +575,6 @@ int main(void)
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };
     int failed = cmocka_run_group_tests_name("join table of one thread", tests, NULL, NULL);
-    shared = true;
+    table_rig_shared = true;
     return failed + cmocka_run_group_tests_name("join table, shared", tests, NULL, NULL);
 }

@@ -17,23 +17,23 @@
 static void test_ingest_pprof(void **state)
 {
     struct fixture *f = *state;
-    put_pprof(&f->body, "cpu", "nanoseconds");
+    pyroscope_put_pprof(&f->body, "cpu", "nanoseconds");
     struct ask a = {
         .path = "/ingest?name=shop.api%7Benv%3Dprod%2Cotel.scope.name%3Dx%7D&from=1767225600"
                 "&until=1767225610&format=pprof&spyName=nodespy&sampleRate=97",
         .type = "application/octet-stream"};
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
-    assert_int_equal(last.body_len, 0);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
+    assert_int_equal(pyroscope_last.body_len, 0);
     assert_int_equal(f->n, 1);
-    expect_attribute(f, "service.name", "shop.api"); /* the suffix is no type here */
-    expect_attribute(f, "env", "prod");
-    expect_attribute(f, "otel.scope.name", "x");
-    expect_attribute(f, "pyroscope_spy", "nodespy");
-    expect_attribute(f, "__delta__", "false");
-    expect_attribute(f, "pyroscope.name", "process_cpu");
-    expect_out(f, "\"values\":[\"10000000\"]");
-    expect_out(f, "\"timeUnixNano\":\"1767225601000000000\"");
-    expect_out(f, "\"worker-1\"");
+    pyroscope_expect_attribute(f, "service.name", "shop.api"); /* the suffix is no type here */
+    pyroscope_expect_attribute(f, "env", "prod");
+    pyroscope_expect_attribute(f, "otel.scope.name", "x");
+    pyroscope_expect_attribute(f, "pyroscope_spy", "nodespy");
+    pyroscope_expect_attribute(f, "__delta__", "false");
+    pyroscope_expect_attribute(f, "pyroscope.name", "process_cpu");
+    pyroscope_expect_out(f, "\"values\":[\"10000000\"]");
+    pyroscope_expect_out(f, "\"timeUnixNano\":\"1767225601000000000\"");
+    pyroscope_expect_out(f, "\"worker-1\"");
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_accepted_profile_samples",
                                         "receiver=\"pyroscope\",transport=\"http\""),
                        1, 0);
@@ -50,23 +50,29 @@ static void test_ingest_gzip(void **state)
                  {2, "gzip"}, {2, NULL},   {3, "gzip"}};
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         wire_clear(&f->body);
-        put_pprof(&f->body, "cpu", "nanoseconds");
+        pyroscope_put_pprof(&f->body, "cpu", "nanoseconds");
         for (unsigned k = 0; k < cases[i].layers; k++)
-            gzip(f, &f->body);
+            pyroscope_gzip(f, &f->body);
         br_str_clear(&f->json);
         assert_int_equal(
-            ask_wire(f, (struct ask){.path = PPROF, .encoding = cases[i].encoding}, &f->body), 200);
-        expect_out(f, "\"values\":[\"10000000\"]");
+            pyroscope_ask_wire(f, (struct ask){.path = PPROF, .encoding = cases[i].encoding},
+                               &f->body),
+            200);
+        pyroscope_expect_out(f, "\"values\":[\"10000000\"]");
     }
     wire_clear(&f->body);
     wire_raw(&f->body, "main;work 3\n", 12);
-    gzip(f, &f->body);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 200);
-    expect_out(f, "\"values\":[\"30000000\"]"); /* 3 at 100 Hz */
-    f->body.data[f->body.len - 5] ^= 1;         /* the check sum */
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 422);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "zstd"}, &f->body), 422);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "snail"}, &f->body), 415);
+    pyroscope_gzip(f, &f->body);
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 200);
+    pyroscope_expect_out(f, "\"values\":[\"30000000\"]"); /* 3 at 100 Hz */
+    f->body.data[f->body.len - 5] ^= 1;                   /* the check sum */
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &f->body), 422);
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "zstd"}, &f->body), 422);
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "snail"}, &f->body), 415);
 }
 
 static void test_ingest_form(void **state)
@@ -76,22 +82,25 @@ static void test_ingest_form(void **state)
         "{\"contentions\":{\"units\":\"lock_samples\",\"Display-Name\":\"block_count\","
         "\"aggregation\":null,\"cumulative\":false,\"unknown\":[1]},\"other\":null}";
     struct wire pprof = {0}, json = {0};
-    put_pprof(&pprof, "contentions", "count");
-    gzip(f, &pprof);
+    pyroscope_put_pprof(&pprof, "contentions", "count");
+    pyroscope_gzip(f, &pprof);
     wire_raw(&json, config, sizeof config - 1);
-    put_field(&f->body, "profile", &pprof);
-    put_field(&f->body, "sample_type_config", &json);
+    pyroscope_put_field(&f->body, "profile", &pprof);
+    pyroscope_put_field(&f->body, "sample_type_config", &json);
     wire_raw(&f->body, "--x--\r\n", 7);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 200);
-    expect_attribute(f, "pyroscope.name", "block");
-    assert_int_equal(ask_wire(f, (struct ask){.path = PPROF, .type = FORM}, &f->body), 200);
-    expect_attribute(f, "pyroscope.name", "block");
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
+                     200);
+    pyroscope_expect_attribute(f, "pyroscope.name", "block");
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = PPROF, .type = FORM}, &f->body),
+                     200);
+    pyroscope_expect_attribute(f, "pyroscope.name", "block");
     /* without the config Pyroscope's own mapping counts, whose contentions are a mutex's */
     wire_clear(&f->body);
-    put_field(&f->body, "profile", &pprof);
+    pyroscope_put_field(&f->body, "profile", &pprof);
     wire_raw(&f->body, "--x--\r\n", 7);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 200);
-    expect_attribute(f, "pyroscope.name", "mutex");
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
+                     200);
+    pyroscope_expect_attribute(f, "pyroscope.name", "mutex");
     wire_free(&pprof);
     wire_free(&json);
 }
@@ -114,14 +123,16 @@ static void test_ingest_bad_forms(void **state)
          "field profile: "},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
-        assert_int_equal(
-            ask_text(f, (struct ask){.path = cases[i].query, .type = FORM}, cases[i].body), 422);
-        assert_non_null(strstr(last.body, cases[i].why));
-        assert_non_null(strstr(last.body, "{\"code\":\"unknown\",\"message\":\""));
-        assert_string_equal(last.type, "application/json");
+        assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = cases[i].query, .type = FORM},
+                                            cases[i].body),
+                         422);
+        assert_non_null(strstr(pyroscope_last.body, cases[i].why));
+        assert_non_null(strstr(pyroscope_last.body, "{\"code\":\"unknown\",\"message\":\""));
+        assert_string_equal(pyroscope_last.type, "application/json");
     }
-    assert_int_equal(ask_text(f, (struct ask){.path = INGEST, .type = "multipart/form-data"}, "x"),
-                     422);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = INGEST, .type = "multipart/form-data"}, "x"),
+        422);
     assert_int_equal(f->n, 0);
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_failed_profile_samples",
                                         "receiver=\"pyroscope\",transport=\"http\""),
@@ -148,16 +159,17 @@ static void test_sample_type_config(void **state)
         {"{\"a\\u0000b\":{}}", 422},
     };
     struct wire pprof = {0};
-    put_pprof(&pprof, "cpu", "nanoseconds");
+    pyroscope_put_pprof(&pprof, "cpu", "nanoseconds");
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct wire json = {0};
         wire_raw(&json, cases[i].config, strlen(cases[i].config));
         wire_clear(&f->body);
-        put_field(&f->body, "profile", &pprof);
-        put_field(&f->body, "sample_type_config", &json);
+        pyroscope_put_field(&f->body, "profile", &pprof);
+        pyroscope_put_field(&f->body, "sample_type_config", &json);
         wire_raw(&f->body, "--x--\r\n", 7);
-        assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
-                         cases[i].status);
+        assert_int_equal(
+            pyroscope_ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
+            cases[i].status);
         wire_free(&json);
     }
     wire_free(&pprof);
@@ -196,17 +208,18 @@ static void test_ingest_formats(void **state)
         char path[256];
         (void)snprintf(path, sizeof path, "%s%s", INGEST, cases[i].query);
         br_str_clear(&f->json);
-        unsigned status = ask(f, (struct ask){.path = path, .type = cases[i].type}, cases[i].body,
-                              cases[i].len ? cases[i].len : strlen(cases[i].body));
+        unsigned status =
+            pyroscope_ask(f, (struct ask){.path = path, .type = cases[i].type}, cases[i].body,
+                          cases[i].len ? cases[i].len : strlen(cases[i].body));
         if (status != 200)
-            print_error("%s: %u %s\n", cases[i].query, status, last.body);
+            print_error("%s: %u %s\n", cases[i].query, status, pyroscope_last.body);
         assert_int_equal(status, 200);
-        expect_out(f, cases[i].value);
-        expect_attribute(f, "pyroscope.name", "process_cpu");
+        pyroscope_expect_out(f, cases[i].value);
+        pyroscope_expect_attribute(f, "pyroscope.name", "process_cpu");
     }
     static const char empty[] = "";
-    assert_int_equal(ask_text(f, (struct ask){.path = PPROF}, empty), 200);
-    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, empty), 200);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = PPROF}, empty), 200);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, empty), 200);
 }
 
 /* The type in the name's suffix; the label service_name and the name side by side. */
@@ -214,41 +227,45 @@ static void test_ingest_names(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(
-        ask_text(f, (struct ask){.path = "/pyroscope/ingest?name=shop.alloc_space&from=now-1h"},
-                 "main 5\n"),
+        pyroscope_ask_text(
+            f, (struct ask){.path = "/pyroscope/ingest?name=shop.alloc_space&from=now-1h"},
+            "main 5\n"),
         200);
-    expect_attribute(f, "service.name", "shop");
-    expect_attribute(f, "pyroscope.name", "memory");
-    expect_attribute(f, "pyroscope_spy", "unknown");
-    expect_out(f, "\"values\":[\"5\"]");
+    pyroscope_expect_attribute(f, "service.name", "shop");
+    pyroscope_expect_attribute(f, "pyroscope.name", "memory");
+    pyroscope_expect_attribute(f, "pyroscope_spy", "unknown");
+    pyroscope_expect_out(f, "\"values\":[\"5\"]");
     assert_int_equal(
-        ask_text(f, (struct ask){.path = "/ingest?name=old%7Bservice_name%3Dnew%7D"}, "main 5\n"),
+        pyroscope_ask_text(f, (struct ask){.path = "/ingest?name=old%7Bservice_name%3Dnew%7D"},
+                           "main 5\n"),
         200);
-    expect_attribute(f, "service.name", "new");
-    expect_attribute(f, "app_name", "old");
+    pyroscope_expect_attribute(f, "service.name", "new");
+    pyroscope_expect_attribute(f, "app_name", "old");
     wire_clear(&f->body);
-    put_pprof(&f->body, "cpu", "nanoseconds");
+    pyroscope_put_pprof(&f->body, "cpu", "nanoseconds");
     assert_int_equal(
-        ask_wire(f, (struct ask){.path = "/ingest?format=pprof&name=old%7Bservice_name%3Dnew%7D"},
-                 &f->body),
+        pyroscope_ask_wire(
+            f, (struct ask){.path = "/ingest?format=pprof&name=old%7Bservice_name%3Dnew%7D"},
+            &f->body),
         200);
-    expect_attribute(f, "service.name", "new");
-    expect_no_key(f, "app_name");
+    pyroscope_expect_attribute(f, "service.name", "new");
+    pyroscope_expect_no_key(f, "app_name");
 }
 
 static void test_ingest_bad_names(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest"}, "main 5\n"), 400);
-    assert_string_equal(last.body, "{\"code\":\"invalid_argument\","
-                                   "\"message\":\"name: service name is required\"}");
-    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest?name=%7Ba%3Db%7D"}, "main 5\n"),
-                     400);
-    assert_int_equal(ask_text(f, (struct ask){.path = "/ingest?name=my.weird.app"}, "main 5\n"),
-                     400);
-    assert_non_null(strstr(last.body, "unknown profile type: app"));
-    assert_int_equal(ask_text(f, (struct ask){.path = PPROF}, "main 5\n"), 422);
-    assert_int_equal(ask_text(f, (struct ask){.path = INGEST "&format=jfr"}, "main 5\n"), 422);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = "/ingest"}, "main 5\n"), 400);
+    assert_string_equal(pyroscope_last.body, "{\"code\":\"invalid_argument\","
+                                             "\"message\":\"name: service name is required\"}");
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = "/ingest?name=%7Ba%3Db%7D"}, "main 5\n"), 400);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = "/ingest?name=my.weird.app"}, "main 5\n"), 400);
+    assert_non_null(strstr(pyroscope_last.body, "unknown profile type: app"));
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = PPROF}, "main 5\n"), 422);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST "&format=jfr"}, "main 5\n"),
+                     422);
     assert_int_equal(f->n, 0);
 }
 
@@ -260,6 +277,6 @@ int main(void)
         TEST(test_ingest_names),     TEST(test_ingest_bad_names),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    free(last.body);
+    free(pyroscope_last.body);
     return rc;
 }

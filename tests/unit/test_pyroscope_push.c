@@ -17,14 +17,14 @@
 static void expect_pushed(struct fixture *f)
 {
     assert_int_equal(f->n, 1);
-    expect_attribute(f, "service.name", "shop");
-    expect_attribute(f, "k8s.pod", "p-1");
-    expect_attribute(f, "service.name", "unknown_service");
-    expect_attribute(f, "pyroscope.name", "process_cpu");
-    expect_attribute(f, "pyroscope.name", "memory");
-    expect_no_key(f, "__name__");
-    expect_no_key(f, "service_name");
-    expect_out(f, "\"profileId\":\"00112233445566778899aabbccddeeff\"");
+    pyroscope_expect_attribute(f, "service.name", "shop");
+    pyroscope_expect_attribute(f, "k8s.pod", "p-1");
+    pyroscope_expect_attribute(f, "service.name", "unknown_service");
+    pyroscope_expect_attribute(f, "pyroscope.name", "process_cpu");
+    pyroscope_expect_attribute(f, "pyroscope.name", "memory");
+    pyroscope_expect_no_key(f, "__name__");
+    pyroscope_expect_no_key(f, "service_name");
+    pyroscope_expect_out(f, "\"profileId\":\"00112233445566778899aabbccddeeff\"");
     size_t n = 0;
     for (const char *p = f->json.data; (p = strstr(p, "\"values\":[\"10000000\"]")); p++)
         n++;
@@ -36,25 +36,25 @@ static void expect_pushed(struct fixture *f)
 static void test_push_connect(void **state)
 {
     struct fixture *f = *state;
-    put_push(f, &f->body);
+    pyroscope_put_push(f, &f->body);
     struct ask a = {.path = PUSH,
                     .type = "application/proto",
                     .header = "connect-protocol-version",
                     .value = "1"};
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
-    assert_int_equal(last.body_len, 0);
-    assert_string_equal(last.type, "application/proto");
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
+    assert_int_equal(pyroscope_last.body_len, 0);
+    assert_string_equal(pyroscope_last.type, "application/proto");
     expect_pushed(f);
-    gzip(f, &f->body);
+    pyroscope_gzip(f, &f->body);
     a.encoding = "gzip";
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
     expect_pushed(f);
     a.encoding = "br";
-    assert_int_equal(ask_wire(f, a, &f->body), 501);
-    assert_non_null(strstr(last.body, "\"unimplemented\""));
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 501);
+    assert_non_null(strstr(pyroscope_last.body, "\"unimplemented\""));
     a.encoding = NULL;
     a.value = "2";
-    assert_int_equal(ask_wire(f, a, &f->body), 400);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 400);
 }
 
 /* The same with names as ProtoJSON and the schema write them; what is unknown is skipped. */
@@ -64,7 +64,7 @@ static void test_push_json(void **state)
     static const char *const keys[] = {"rawProfile", "raw_profile"};
     struct br_str json = {0};
     struct wire pprof = {0};
-    put_pprof(&pprof, "cpu", "nanoseconds");
+    pyroscope_put_pprof(&pprof, "cpu", "nanoseconds");
     for (size_t i = 0; i < BR_COUNT(keys); i++) {
         br_str_clear(&json);
         br_str_printf(&json,
@@ -75,17 +75,18 @@ static void test_push_json(void **state)
         br_str_base64(&json, pprof.data, pprof.len);
         br_str_puts(&json, "\",\"ID\":\"" ID "\",\"later\":1}],\"annotations\":[{}]}]}");
         struct ask a = {.path = PUSH, .type = "application/json; charset=utf-8"};
-        assert_int_equal(ask(f, a, json.data, json.len), 200);
-        assert_string_equal(last.body, "{}");
-        assert_string_equal(last.type, "application/json");
-        expect_attribute(f, "pyroscope.name", "process_cpu");
-        expect_attribute(f, "service.name", "s");
-        expect_out(f, "\"profileId\":\"00112233445566778899aabbccddeeff\"");
+        assert_int_equal(pyroscope_ask(f, a, json.data, json.len), 200);
+        assert_string_equal(pyroscope_last.body, "{}");
+        assert_string_equal(pyroscope_last.type, "application/json");
+        pyroscope_expect_attribute(f, "pyroscope.name", "process_cpu");
+        pyroscope_expect_attribute(f, "service.name", "s");
+        pyroscope_expect_out(f, "\"profileId\":\"00112233445566778899aabbccddeeff\"");
         br_str_clear(&f->json);
     }
-    assert_int_equal(
-        ask_text(f, (struct ask){.path = PUSH, .type = "application/json"}, "{\"series\":1}"), 400);
-    assert_non_null(strstr(last.body, "{\"code\":\"invalid_argument\""));
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/json"},
+                                        "{\"series\":1}"),
+                     400);
+    assert_non_null(strstr(pyroscope_last.body, "{\"code\":\"invalid_argument\""));
     wire_free(&pprof);
     br_str_release(&json);
 }
@@ -93,25 +94,26 @@ static void test_push_json(void **state)
 static void test_push_grpc(void **state)
 {
     struct fixture *f = *state;
-    put_push(f, &f->body);
-    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc+proto"}, &f->body);
-    assert_true(last.grpc);
-    assert_int_equal(last.grpc_status, 0);
+    pyroscope_put_push(f, &f->body);
+    (void)pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc+proto"},
+                             &f->body);
+    assert_true(pyroscope_last.grpc);
+    assert_int_equal(pyroscope_last.grpc_status, 0);
     expect_pushed(f);
     assert_float_equal(fake_host_metric(f->h, "otelcol_receiver_accepted_profile_samples",
                                         "receiver=\"pyroscope\",transport=\"grpc\""),
                        3, 0);
-    (void)ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "\xff");
-    assert_int_equal(last.grpc_status, 3);
-    (void)ask_text(
+    (void)pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "\xff");
+    assert_int_equal(pyroscope_last.grpc_status, 3);
+    (void)pyroscope_ask_text(
         f,
         (struct ask){
             .path = PUSH, .type = "application/grpc", .header = "grpc-encoding", .value = "br"},
         "");
-    assert_int_equal(last.grpc_status, 12);
-    (void)ask_text(f, (struct ask){.path = "/other.Service/Method", .type = "application/grpc"},
-                   "");
-    assert_int_equal(last.grpc_status, 12);
+    assert_int_equal(pyroscope_last.grpc_status, 12);
+    (void)pyroscope_ask_text(
+        f, (struct ask){.path = "/other.Service/Method", .type = "application/grpc"}, "");
+    assert_int_equal(pyroscope_last.grpc_status, 12);
 }
 
 static void put_frame(struct wire *w, unsigned flags, const struct wire *message)
@@ -128,25 +130,25 @@ static void test_push_web(void **state)
     struct fixture *f = *state;
     static const char ok[] = "\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n";
     struct wire message = {0};
-    put_push(f, &message);
+    pyroscope_put_push(f, &message);
     put_frame(&f->body, 0, &message);
     struct ask a = {.path = PUSH, .type = "application/grpc-web+proto"};
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
-    assert_string_equal(last.type, "application/grpc-web+proto");
-    assert_int_equal(last.body_len, sizeof ok - 1);
-    assert_memory_equal(last.body, ok, sizeof ok - 1);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
+    assert_string_equal(pyroscope_last.type, "application/grpc-web+proto");
+    assert_int_equal(pyroscope_last.body_len, sizeof ok - 1);
+    assert_memory_equal(pyroscope_last.body, ok, sizeof ok - 1);
     expect_pushed(f);
-    gzip(f, &message);
+    pyroscope_gzip(f, &message);
     wire_clear(&f->body);
     put_frame(&f->body, 1, &message);
     a.header = "grpc-encoding";
     a.value = "gzip";
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
     expect_pushed(f);
     a.value = "br";
-    assert_int_equal(ask_wire(f, a, &f->body), 200);
-    assert_memory_equal(last.body, "\x80\0\0\0", 4);
-    assert_non_null(strstr(last.body + 5, "grpc-status: 12\r\n"));
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 200);
+    assert_memory_equal(pyroscope_last.body, "\x80\0\0\0", 4);
+    assert_non_null(strstr(pyroscope_last.body + 5, "grpc-status: 12\r\n"));
     wire_free(&message);
 }
 
@@ -162,12 +164,13 @@ static void test_push_web_refused(void **state)
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct ask a = {.path = PUSH, .type = "application/grpc-web"};
-        assert_int_equal(ask(f, a, cases[i].body, cases[i].len), 200);
-        assert_int_equal((uint8_t)last.body[0], 0x80);
-        assert_non_null(strstr(last.body + 5, "grpc-status: 3\r\ngrpc-message: "));
+        assert_int_equal(pyroscope_ask(f, a, cases[i].body, cases[i].len), 200);
+        assert_int_equal((uint8_t)pyroscope_last.body[0], 0x80);
+        assert_non_null(strstr(pyroscope_last.body + 5, "grpc-status: 3\r\ngrpc-message: "));
     }
     assert_int_equal(
-        ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc-web-text"}, ""), 415);
+        pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc-web-text"}, ""),
+        415);
     assert_int_equal(f->n, 0);
 }
 
@@ -175,8 +178,8 @@ static void test_push_refused(void **state)
 {
     struct fixture *f = *state;
     struct wire sample = {0}, bad = {0};
-    put_sample(f, &sample, false, ID);
-    put_bad_sample(&bad);
+    pyroscope_put_sample(f, &sample, false, ID);
+    pyroscope_put_bad_sample(&bad);
     static const struct {
         const char *names[3], *why;
         bool bad, none;
@@ -192,20 +195,23 @@ static void test_push_refused(void **state)
         wire_clear(&f->body);
         size_t series = wire_open(&f->body, 1);
         for (int k = 0; k < 3 && cases[i].names[k]; k++)
-            put_label(&f->body, cases[i].names[k], "v");
+            pyroscope_put_label(&f->body, cases[i].names[k], "v");
         if (!cases[i].none)
             wire_raw(&f->body, cases[i].bad ? bad.data : sample.data,
                      cases[i].bad ? bad.len : sample.len);
         wire_close(&f->body, series);
-        assert_int_equal(
-            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body), 400);
-        assert_non_null(strstr(last.body, cases[i].why));
-        assert_non_null(strstr(last.body, "{\"code\":\"invalid_argument\""));
-        assert_string_equal(last.type, "application/json");
+        assert_int_equal(pyroscope_ask_wire(
+                             f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body),
+                         400);
+        assert_non_null(strstr(pyroscope_last.body, cases[i].why));
+        assert_non_null(strstr(pyroscope_last.body, "{\"code\":\"invalid_argument\""));
+        assert_string_equal(pyroscope_last.type, "application/json");
     }
-    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 400);
-    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, "\xff"),
-                     400);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 400);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, "\xff"),
+        400);
     assert_int_equal(f->n, 0);
     wire_free(&sample);
     wire_free(&bad);
@@ -236,30 +242,30 @@ static void test_push_partly(void **state)
         {BR_REJECT, BR_STATUS_PERMISSION_DENIED, 400, "\"failed_precondition\""},
     };
     size_t series = wire_open(&f->body, 1);
-    put_label(&f->body, "__name__", "process_cpu");
-    put_label(&f->body, "service_name", "shop");
-    put_sample(f, &f->body, true, ID);
-    put_bad_sample(&f->body);
-    put_sample(f, &f->body, false, "");
-    put_bad_sample(&f->body);
+    pyroscope_put_label(&f->body, "__name__", "process_cpu");
+    pyroscope_put_label(&f->body, "service_name", "shop");
+    pyroscope_put_sample(f, &f->body, true, ID);
+    pyroscope_put_bad_sample(&f->body);
+    pyroscope_put_sample(f, &f->body, false, "");
+    pyroscope_put_bad_sample(&f->body);
     wire_close(&f->body, series);
     series = wire_open(&f->body, 1);
-    put_label(&f->body, "service_name", "without a name");
-    put_sample(f, &f->body, false, "");
-    put_sample(f, &f->body, false, "");
+    pyroscope_put_label(&f->body, "service_name", "without a name");
+    pyroscope_put_sample(f, &f->body, false, "");
+    pyroscope_put_sample(f, &f->body, false, "");
     wire_close(&f->body, series);
     series = wire_open(&f->body, 1);
     wire_close(&f->body, series); /* nothing in it to be good or bad */
     series = wire_open(&f->body, 1);
-    put_label(&f->body, "__name__", "memory");
-    put_label(&f->body, "k8s.pod", "p-1");
-    put_sample(f, &f->body, false, "");
+    pyroscope_put_label(&f->body, "__name__", "memory");
+    pyroscope_put_label(&f->body, "k8s.pod", "p-1");
+    pyroscope_put_sample(f, &f->body, false, "");
     wire_close(&f->body, series);
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         f->outcome = (struct br_outcome){.verdict = cases[i].verdict, .status = cases[i].status};
         struct ask a = {.path = PUSH, .type = "application/proto"};
-        assert_int_equal(ask_wire(f, a, &f->body), cases[i].want);
-        assert_non_null(strstr(last.body, cases[i].says));
+        assert_int_equal(pyroscope_ask_wire(f, a, &f->body), cases[i].want);
+        assert_non_null(strstr(pyroscope_last.body, cases[i].says));
         assert_null(strstr(f->json.data, "without a name"));
         expect_pushed(f);
     }
@@ -267,8 +273,8 @@ static void test_push_partly(void **state)
     assert_float_equal(metric(f, "refused"), 3, 0);
     assert_float_equal(metric(f, "failed"), 4 * 3 + 3, 0);
     f->outcome = BR_OUTCOME_DONE;
-    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &f->body);
-    assert_int_equal(last.grpc_status, 3);
+    (void)pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &f->body);
+    assert_int_equal(pyroscope_last.grpc_status, 3);
     expect_pushed(f);
 }
 
@@ -280,6 +286,6 @@ int main(void)
         TEST(test_push_partly),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    free(last.body);
+    free(pyroscope_last.body);
     return rc;
 }

@@ -24,29 +24,35 @@ static void test_otlp(void **state)
     static const char json[] = "{\"resourceProfiles\":[{\"resource\":{\"attributes\":[{\"key\":"
                                "\"service.name\",\"value\":{\"stringValue\":\"o\"}}]}}]}";
     assert_int_equal(
-        ask_text(f, (struct ask){.path = OTLP, .type = "application/json; charset=utf-8"}, json),
+        pyroscope_ask_text(f, (struct ask){.path = OTLP, .type = "application/json; charset=utf-8"},
+                           json),
         200);
-    assert_string_equal(last.body, "{}");
-    expect_attribute(f, "service.name", "o");
-    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "application/protobuf"}, ""),
-                     200);
-    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, ""),
-                     200);
-    assert_int_equal(ask_text(f, (struct ask){.path = OTLP, .type = "text/plain"}, ""), 415);
+    assert_string_equal(pyroscope_last.body, "{}");
+    pyroscope_expect_attribute(f, "service.name", "o");
     assert_int_equal(
-        ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, "\xff"), 400);
-    (void)ask_text(f, (struct ask){.path = EXPORT, .type = "application/grpc"}, "");
-    assert_true(last.grpc);
-    assert_int_equal(last.grpc_status, 0);
+        pyroscope_ask_text(f, (struct ask){.path = OTLP, .type = "application/protobuf"}, ""), 200);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, ""),
+        200);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = OTLP, .type = "text/plain"}, ""),
+                     415);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = OTLP, .type = "application/x-protobuf"}, "\xff"),
+        400);
+    (void)pyroscope_ask_text(f, (struct ask){.path = EXPORT, .type = "application/grpc"}, "");
+    assert_true(pyroscope_last.grpc);
+    assert_int_equal(pyroscope_last.grpc_status, 0);
     /* traces have no place here */
-    (void)ask_text(
+    (void)pyroscope_ask_text(
         f,
         (struct ask){.path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
                      .type = "application/grpc"},
         "");
-    assert_int_equal(last.grpc_status, 12);
+    assert_int_equal(pyroscope_last.grpc_status, 12);
     assert_int_equal(
-        ask_text(f, (struct ask){.path = "/v1/traces", .type = "application/x-protobuf"}, ""), 404);
+        pyroscope_ask_text(f, (struct ask){.path = "/v1/traces", .type = "application/x-protobuf"},
+                           ""),
+        404);
     assert_int_equal(f->n, 4);
 }
 
@@ -73,8 +79,9 @@ static void test_routes(void **state)
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct ask a = {.path = cases[i].path, .type = cases[i].type, .method = cases[i].method};
-        assert_int_equal(ask_text(f, a, ""), cases[i].status);
-        assert_true((cases[i].status == 405) == (strstr(last.headers, "allow: POST") != NULL));
+        assert_int_equal(pyroscope_ask_text(f, a, ""), cases[i].status);
+        assert_true((cases[i].status == 405) ==
+                    (strstr(pyroscope_last.headers, "allow: POST") != NULL));
     }
     assert_int_equal(f->n, 0);
 }
@@ -83,9 +90,10 @@ static void test_ready_while_draining(void **state)
 {
     struct fixture *f = *state;
     f->node.draining = true;
-    assert_int_equal(ask_text(f, (struct ask){.path = "/ready", .method = "GET"}, ""), 503);
-    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 503);
-    assert_non_null(strstr(last.headers, "retry-after: 1\n"));
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = "/ready", .method = "GET"}, ""),
+                     503);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 503);
+    assert_non_null(strstr(pyroscope_last.headers, "retry-after: 1\n"));
 }
 
 /* How an item ends, and what each protocol makes of it. */
@@ -114,7 +122,7 @@ static void test_outcomes(void **state)
         {BR_REJECT, BR_STATUS_INTERNAL, 0, 400, 400, 13, "failed_precondition", NULL},
         {BR_REJECT, BR_STATUS_UNAVAILABLE, 0, 400, 400, 14, "failed_precondition", NULL},
     };
-    put_push(f, &f->body);
+    pyroscope_put_push(f, &f->body);
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         f->outcome = (struct br_outcome){.verdict = cases[i].verdict,
                                          .status = cases[i].status,
@@ -124,17 +132,19 @@ static void test_outcomes(void **state)
         if (cases[i].code)
             (void)snprintf(want, sizeof want, "{\"code\":\"%s\",\"message\":\"be\\\"cause\"}",
                            cases[i].code);
-        assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), cases[i].ingest);
-        assert_string_equal(last.body, want);
-        assert_true(!cases[i].retry_after == !strstr(last.headers, "retry-after"));
-        assert_true(!cases[i].retry_after || strstr(last.headers, cases[i].retry_after));
-        assert_int_equal(
-            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body),
-            cases[i].connect);
-        assert_string_equal(last.body, want);
-        assert_true(!cases[i].retry_after || strstr(last.headers, cases[i].retry_after));
-        (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &f->body);
-        assert_int_equal(last.grpc_status, cases[i].grpc);
+        assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, "main 1\n"),
+                         cases[i].ingest);
+        assert_string_equal(pyroscope_last.body, want);
+        assert_true(!cases[i].retry_after == !strstr(pyroscope_last.headers, "retry-after"));
+        assert_true(!cases[i].retry_after || strstr(pyroscope_last.headers, cases[i].retry_after));
+        assert_int_equal(pyroscope_ask_wire(
+                             f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body),
+                         cases[i].connect);
+        assert_string_equal(pyroscope_last.body, want);
+        assert_true(!cases[i].retry_after || strstr(pyroscope_last.headers, cases[i].retry_after));
+        (void)pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"},
+                                 &f->body);
+        assert_int_equal(pyroscope_last.grpc_status, cases[i].grpc);
     }
 }
 
@@ -142,10 +152,11 @@ static void test_no_pipeline(void **state)
 {
     struct fixture *f = *state;
     f->node.next[BR_PROFILES] = NULL;
-    assert_int_equal(ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 404);
-    assert_int_equal(ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 404);
-    (void)ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "");
-    assert_int_equal(last.grpc_status, 12);
+    assert_int_equal(pyroscope_ask_text(f, (struct ask){.path = INGEST}, "main 1\n"), 404);
+    assert_int_equal(
+        pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/proto"}, ""), 404);
+    (void)pyroscope_ask_text(f, (struct ask){.path = PUSH, .type = "application/grpc"}, "");
+    assert_int_equal(pyroscope_last.grpc_status, 12);
 }
 
 /* Over the limit as it comes, after its encoding, and after gzip wherever that is. */
@@ -155,30 +166,34 @@ static void test_too_large(void **state)
     struct wire zeros = {0}, pushed = {0};
     static uint8_t none[LIMIT + 1];
     wire_raw(&zeros, none, sizeof none);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST}, &zeros), 413);
-    assert_int_equal(ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &zeros),
-                     413);
-    gzip(f, &zeros);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &zeros), 413);
-    assert_int_equal(ask_wire(f, (struct ask){.path = PPROF}, &zeros), 413);
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = INGEST}, &zeros), 413);
     assert_int_equal(
-        ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto", .encoding = "gzip"},
-                 &zeros),
+        pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &zeros),
         413);
-    put_field(&f->body, "profile", &zeros);
+    pyroscope_gzip(f, &zeros);
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = INGEST, .encoding = "gzip"}, &zeros), 413);
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = PPROF}, &zeros), 413);
+    assert_int_equal(
+        pyroscope_ask_wire(
+            f, (struct ask){.path = PUSH, .type = "application/proto", .encoding = "gzip"}, &zeros),
+        413);
+    pyroscope_put_field(&f->body, "profile", &zeros);
     wire_raw(&f->body, "--x--", 5);
-    assert_int_equal(ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body), 413);
+    assert_int_equal(pyroscope_ask_wire(f, (struct ask){.path = INGEST, .type = FORM}, &f->body),
+                     413);
     size_t series = wire_open(&pushed, 1);
-    put_label(&pushed, "__name__", "x");
+    pyroscope_put_label(&pushed, "__name__", "x");
     size_t sample = wire_open(&pushed, 2);
     wire_len(&pushed, 1, zeros.data, zeros.len);
     wire_close(&pushed, sample);
     wire_close(&pushed, series);
-    assert_int_equal(ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &pushed),
-                     413);
-    assert_non_null(strstr(last.body, "\"resource_exhausted\""));
-    (void)ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &pushed);
-    assert_int_equal(last.grpc_status, 8);
+    assert_int_equal(
+        pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &pushed),
+        413);
+    assert_non_null(strstr(pyroscope_last.body, "\"resource_exhausted\""));
+    (void)pyroscope_ask_wire(f, (struct ask){.path = PUSH, .type = "application/grpc"}, &pushed);
+    assert_int_equal(pyroscope_last.grpc_status, 8);
     assert_int_equal(f->n, 0);
     wire_free(&zeros);
     wire_free(&pushed);
@@ -191,19 +206,19 @@ static void test_too_large_together(void **state)
     struct wire text = {0};
     for (int i = 0; i < 20000; i++)
         wire_raw(&text, "\x6a\x00", 2); /* comments 0, 40000 bytes of a pprof */
-    gzip(f, &text);
+    pyroscope_gzip(f, &text);
     for (unsigned n = 1; n <= 2; n++) {
         wire_clear(&f->body);
         size_t series = wire_open(&f->body, 1);
-        put_label(&f->body, "__name__", "x");
+        pyroscope_put_label(&f->body, "__name__", "x");
         for (unsigned i = 0; i < n; i++) {
             size_t sample = wire_open(&f->body, 2);
             wire_len(&f->body, 1, text.data, text.len);
             wire_close(&f->body, sample);
         }
         wire_close(&f->body, series);
-        unsigned status =
-            ask_wire(f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body);
+        unsigned status = pyroscope_ask_wire(
+            f, (struct ask){.path = PUSH, .type = "application/proto"}, &f->body);
         assert_true(n == 1 ? status != 413 : status == 413);
     }
     wire_free(&text);
@@ -245,14 +260,14 @@ static void test_tenant(void **state)
     (void)state;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct fixture f;
-        start(&f, cases[i].yaml);
+        pyroscope_start(&f, cases[i].yaml);
         f.keys = (struct br_strings){keys, BR_COUNT(keys)};
         f.node.metadata_keys = &f.keys;
         struct ask a = {.path = INGEST, .header = cases[i].header, .value = "blue"};
-        assert_int_equal(ask_text(&f, a, "main 1\n"), 200);
+        assert_int_equal(pyroscope_ask_text(&f, a, "main 1\n"), 200);
         assert_string_equal(f.metadata.data ? f.metadata.data : "", cases[i].want);
         assert_null(strstr(f.json.data, "blue"));
-        end(&f);
+        pyroscope_end(&f);
     }
 }
 
@@ -304,7 +319,7 @@ static void scenario(void *arg)
     };
     size_t which = *(size_t *)arg;
     struct fixture f;
-    start(&f, "");
+    pyroscope_start(&f, "");
     f.quiet = true;
     const struct wire text = {(uint8_t *)(uintptr_t) "main;a 1\n", 9, 9};
     const struct wire *body = requests[which].body ? requests[which].body : &text;
@@ -321,7 +336,7 @@ static void scenario(void *arg)
         print_error("request %zu: %u %s\n", which, status, fake_request_reply(r)->body);
     assert_true(status == good || (fault_failed() && status == 503));
     fake_request_free(r);
-    end(&f);
+    pyroscope_end(&f);
 }
 
 static void test_faults(void **state)
@@ -329,17 +344,17 @@ static void test_faults(void **state)
     static const char config[] = "{\"cpu\":{\"units\":\"samples\"}}";
     struct fixture *f = *state;
     struct wire pprof = {0}, json = {0};
-    put_pprof(&pprof, "cpu", "nanoseconds");
-    gzip(f, &pprof);
+    pyroscope_put_pprof(&pprof, "cpu", "nanoseconds");
+    pyroscope_gzip(f, &pprof);
     wire_raw(&json, config, sizeof config - 1);
-    put_field(&fault_form, "profile", &pprof);
-    put_field(&fault_form, "sample_type_config", &json);
+    pyroscope_put_field(&fault_form, "profile", &pprof);
+    pyroscope_put_field(&fault_form, "sample_type_config", &json);
     wire_raw(&fault_form, "--x--", 5);
-    put_push(f, &fault_push);
+    pyroscope_put_push(f, &fault_push);
     size_t series = wire_open(&fault_partly, 1);
-    put_label(&fault_partly, "__name__", "x");
-    put_bad_sample(&fault_partly);
-    put_sample(f, &fault_partly, true, ID);
+    pyroscope_put_label(&fault_partly, "__name__", "x");
+    pyroscope_put_bad_sample(&fault_partly);
+    pyroscope_put_sample(f, &fault_partly, true, ID);
     wire_close(&fault_partly, series);
     for (size_t which = 0; which < 4; which++)
         fault_each("a request", scenario, &which);
@@ -366,6 +381,6 @@ int main(void)
         TEST(test_faults),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
-    free(last.body);
+    free(pyroscope_last.body);
     return rc;
 }
