@@ -33,8 +33,8 @@ static bool find_in(const struct shard *s, struct bucket *b, uint16_t tag, uint6
     return false;
 }
 
-struct place find(const struct shard *s, struct home home, uint64_t span_id,
-                  const uint8_t *trace_id)
+struct place join_slots_find(const struct shard *s, struct home home, uint64_t span_id,
+                             const uint8_t *trace_id)
 {
     struct bucket *b = home.bucket;
     struct place place = {.bucket = b, .slot = -1};
@@ -55,7 +55,7 @@ static unsigned spare_in(const struct shard *s, const struct bucket *b)
     return slot;
 }
 
-struct place spare_of_full(const struct shard *s, struct home home)
+struct place join_slots_spare(const struct shard *s, struct home home)
 {
     struct bucket *b = home.bucket;
     struct place p = {.bucket = b, .slot = (int)spare_in(s, b)};
@@ -70,7 +70,7 @@ struct place spare_of_full(const struct shard *s, struct home home)
 
 /* Of a bucket, what records that have left were entered as must not look like newer ones when
  * positions come round. */
-void sweep(const struct shard *s, struct bucket *b)
+void join_slots_sweep(const struct shard *s, struct bucket *b)
 {
     for (unsigned slot = 0; slot < WAYS; slot++)
         if (!live(s, b, slot))

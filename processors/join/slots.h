@@ -93,8 +93,8 @@ static inline uint32_t tagged(const struct bucket *b, uint16_t tag)
     return hits;
 }
 
-/* True when there is nothing in the slots that `find` could find; seldom false for the first time
- * that a span id is seen. */
+/* True when there is nothing in the slots that join_slots_find could find; seldom false for the
+ * first time that a span id is seen. */
 static inline bool is_new(const struct shard *s, struct home home)
 {
     for (uint32_t hits = tagged(home.bucket, home.tag); hits; hits &= hits - 1)
@@ -104,8 +104,8 @@ static inline bool is_new(const struct shard *s, struct home home)
 }
 
 /* A span id without a trace id finds the one record with that span id, and the other way round. */
-struct place find(const struct shard *s, struct home home, uint64_t span_id,
-                  const uint8_t *trace_id);
+struct place join_slots_find(const struct shard *s, struct home home, uint64_t span_id,
+                             const uint8_t *trace_id);
 
 static inline struct record *record_at(const struct shard *s, const struct place *p)
 {
@@ -113,13 +113,13 @@ static inline struct record *record_at(const struct shard *s, const struct place
 }
 
 /* As `spare`, where the next slot is not free. */
-struct place spare_of_full(const struct shard *s, struct home home);
+struct place join_slots_spare(const struct shard *s, struct home home);
 
 /* The place for a new record: a free one in its bucket or the neighbour, or that of the oldest. */
 static inline struct place spare(const struct shard *s, struct home home)
 {
     unsigned slot = home.bucket->next;
-    return live(s, home.bucket, slot) ? spare_of_full(s, home)
+    return live(s, home.bucket, slot) ? join_slots_spare(s, home)
                                       : (struct place){.bucket = home.bucket, .slot = (int)slot};
 }
 
@@ -133,4 +133,4 @@ static inline void fill(struct home home, const struct place *p, uint64_t positi
 }
 
 /* Makes what has left look so when positions come round. */
-void sweep(const struct shard *s, struct bucket *b);
+void join_slots_sweep(const struct shard *s, struct bucket *b);

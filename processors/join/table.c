@@ -66,7 +66,7 @@ static inline void evict(struct join_table *t, struct shard *s, uint32_t now,
 static void sweep_buckets(struct shard *s)
 {
     for (; s->head >= s->sweep_at; s->sweep_at += SWEEP_BYTES / s->n_buckets)
-        sweep(s, &s->buckets[s->swept++ % s->n_buckets]);
+        join_slots_sweep(s, &s->buckets[s->swept++ % s->n_buckets]);
 }
 
 /* Room for a record of `size` bytes right behind the head, which is behind it then. The record must
@@ -156,7 +156,7 @@ __attribute__((noinline)) static bool replace(struct join_table *t, struct shard
                                               uint64_t position, uint32_t now,
                                               uint32_t *ret_figures, struct join_tally *out)
 {
-    struct place place = find(s, home, br_load64(e->span->span_id), e->span->trace_id);
+    struct place place = join_slots_find(s, home, br_load64(e->span->span_id), e->span->trace_id);
     struct record *old = record_at(s, &place);
     if (!old)
         return false;
@@ -481,7 +481,7 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     enum join_result result = JOIN_UNKNOWN;
     uint32_t now = tenths(now_ms);
     lock(t, s);
-    struct place place = find(s, home, span_id, sample->trace_id);
+    struct place place = join_slots_find(s, home, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now)) {
         leave(t, s, r, now, out);
@@ -504,7 +504,7 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
     lock(t, s);
-    struct place place = find(s, home_of(s, hash), span_id, sample->trace_id);
+    struct place place = join_slots_find(s, home_of(s, hash), span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
     if (f)
@@ -521,7 +521,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
     lock(t, s);
-    struct place place = find(s, home_of(s, hash), id, trace_id);
+    struct place place = join_slots_find(s, home_of(s, hash), id, trace_id);
     const struct record *r = record_at(s, &place);
     bool any = r && r->figures;
     if (any) {

@@ -25,8 +25,8 @@
  * oldest, whose record most likely has left. Tags lie together: three words tell which may match.
  * What a full bucket has no room for lies in its neighbour, the next line or the one before.
  *
- * Of a position a slot has the low 32 bits, in units of 8 bytes: half a minute's at full speed.
- * So before they come round buckets are swept, one now and then, of records that have left. */
+ * Of a position a slot has the low 32 bits, in units of 8 bytes, which come round within minutes at
+ * the highest load: before, buckets are swept, one now and then, of records that have left. */
 struct bucket {
     uint16_t tags[WAYS];
     uint32_t positions[WAYS];
