@@ -14,8 +14,9 @@
  * its neighbour), and figures; records take the rest. */
 #define SLOTS_SHARE 2u
 #define FIGURES_SHARE 2u
-#define FIGURES_AND_TOP_SHARE 5u /* where each has counters of functions */
-#define BYTES_PER_FAMILY 1024u   /* of the table, at least: one head for some five spans */
+#define FIGURES_AND_TOP_SHARE 5u   /* where each has counters of functions */
+#define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records comes round after six */
+#define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
 
 static void forward(const struct shard *s, uint64_t *position, uint64_t *in_ring, uint32_t size)
 {
@@ -162,6 +163,8 @@ __attribute__((noinline)) static bool replace(struct join_table *t, struct shard
         return false;
     *ret_figures = take_over(t, s, old, e, now, out);
     set_slot(place.bucket, (unsigned)place.slot, home.tag, position);
+    if (place.bucket != home.bucket)
+        set_spilled(home.bucket, position);
     return true;
 }
 
@@ -630,7 +633,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
         init_shard(t, &t->shards[i], (uint8_t *)memory + i * each, each);
     br_random_bytes(t->secret, sizeof t->secret);
     t->max_bytes = all + heads;
-    t->window = (uint32_t)(window_ms / 100);
+    t->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;
     join_names_init(t);
     return t;
 }

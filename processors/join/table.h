@@ -5,9 +5,9 @@
  *
  * It takes a fixed number of bytes from its beginning. Spans lie in rings, one a shard, oldest
  * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
- * label often brings a span id alone. Lookup is by one bucket of seven slots, a cache line, and
- * now and then its neighbour; a slot whose record has left the ring is free again without anybody
- * touching it.
+ * label often brings a span id alone. Lookup is by one bucket of ten slots, a cache line, and now
+ * and then its neighbour; a slot whose record has left the ring is free again at once, by its
+ * position.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes.
@@ -25,8 +25,8 @@ struct join_table;
 #define JOIN_TYPES 64             /* profile types told apart; the last one is "other" */
 #define JOIN_SPAN_TYPES 6         /* of them on one span; past that the last one becomes "other" */
 #define JOIN_VALUE_MAX 255        /* bytes of a name or of an attribute's value that are kept */
-#define JOIN_BYTES_MIN (1u << 20)   /* the smallest table */
-#define JOIN_BYTES_MAX (1ull << 37) /* the largest */
+#define JOIN_BYTES_MIN (1u << 20) /* the smallest table */
+#define JOIN_BYTES_MAX (1ull << 37)     /* the largest */
 #define JOIN_ATTRIBUTES_BYTES_MAX 4096u /* of one span */
 #define JOIN_TOP_MAX 48u                /* counters of functions of one span */
 #define JOIN_TOP_SHOWN_MAX 20u

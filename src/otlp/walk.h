@@ -53,7 +53,8 @@ struct br_walk_options {
  * and empty; its signal says which request it is). The item takes references of its own. With
  * BR_UTF8_REPAIR a request with bad strings is rewritten into a new buffer, bad sequences replaced by
  * U+FFFD; `*ret_repaired` is the number of strings. Returns 0; BR_EINVAL when it is not valid (the
- * sentence says where and what); BR_ETOOBIG when it nests too deep; or BR_ENOMEM. On failure the
+ * sentence says where and what); BR_ETOOBIG when it nests too deep, or its list of spans would take
+ * more than 64 MiB; or BR_ENOMEM. On failure the
  * item may have parts and is good for nothing but br_item_free. */
 int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
             const struct br_walk_options *options, uint32_t *ret_repaired, struct br_err *err);

@@ -13,7 +13,9 @@ enum { DEPTH_RESOURCE_SPANS = 2, DEPTH_SCOPE_SPANS, DEPTH_SPAN, DEPTH_IN_SPAN };
 
 #define SPANS_FIRST 8
 #define SPANS_FIRST_MAX 16384
-#define SPAN_BYTES 256 /* fewer than most spans have */
+#define SPANS_MAX                                                                                  \
+    ((64u << 20) / (uint32_t)sizeof(struct br_span)) /* as much as a request may have */
+#define SPAN_BYTES 256                               /* fewer than most spans have */
 
 static bool check_id(struct br_walker *w, size_t len, size_t want)
 {
@@ -130,8 +132,8 @@ static inline bool of_thread(const uint8_t *p, size_t n)
 static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                       struct br_span *span)
 {
-    static const uint8_t wires[] = {0,   LEN, LEN,    LEN, LEN,    LEN, VARINT, I64, I64,
-                                    LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, I32};
+    static const uint8_t wires[] = {0,   LEN,    LEN, LEN,    LEN, LEN,    VARINT, I64, I64,
+                                    LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN,    I32};
     while (p < end) {
         size_t n;
         const uint8_t *at;
@@ -205,13 +207,20 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
     return true;
 }
 
-/* Room for one more span in the item's list; at first for as many as `bytes` that follow may hold. */
+/* Room for one more span in the item's list; at first for as many as `bytes` that follow may hold.
+ */
 static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint32_t n,
                                  size_t bytes)
 {
     if (n == w->cap_spans) {
         size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
         uint32_t cap = n ? n * 2 : first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
+        cap = cap < SPANS_MAX ? cap : SPANS_MAX;
+        if (n == cap) {
+            w->what = "more spans than one request may have";
+            w->code = BR_ETOOBIG;
+            return NULL;
+        }
         size_t room = cap * sizeof *item->spans;
         if (!item->spans_buf)
             item->spans_buf = br_buf_new(item->host->pool, room);
@@ -243,8 +252,7 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
         if (f.number == 2) {
             w->item++;
             if (w->options->spans) {
-                span = span_slot(w, item, item->n_items + part->n_items,
-                                 (size_t)(end - f.data));
+                span = span_slot(w, item, item->n_items + part->n_items, (size_t)(end - f.data));
                 if (!span)
                     return false;
                 *span = (struct br_span){.body = f.data,

@@ -146,6 +146,48 @@ static void positions_come_round(void **state)
     }
 }
 
+/* The bucket of a span's id. */
+static const struct bucket *bucket_of(struct join_table *t, const struct ids *i)
+{
+    uint64_t hash = mix(t, br_load64(i->span));
+    return home_of(shard_of(t, hash), hash).bucket;
+}
+
+/* A bucket has room for ten: two of twelve lie in its neighbour. Sent again, they are found there
+ * for as long as their new records stay, and not only the old ones. */
+static void what_lies_in_the_neighbour_is_found_when_sent_again(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    enum { N = WAYS + 2, FILLERS = 4500, FIRST_FILLER = 10000000 };
+    struct ids first = table_rig_ids(1, 1);
+    const struct bucket *bucket = bucket_of(t, &first);
+    uint64_t ours[N], n = 0, filler = FIRST_FILLER;
+    for (uint64_t k = 1; n < N; k++) {
+        struct ids i = table_rig_ids(1, k);
+        if (bucket_of(t, &i) == bucket)
+            ours[n++] = k;
+    }
+    /* 88 bytes each, of which 8,600 fit. */
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < N; i++)
+            table_rig_enter(t, 1, ours[i], "a", NOW, &tally);
+        for (unsigned i = 0; i < FILLERS;) {
+            struct ids id = table_rig_ids(1, ++filler);
+            const struct bucket *b = bucket_of(t, &id);
+            if (b != bucket && b != bucket + 1 && b != bucket - 1) {
+                table_rig_enter(t, 1, filler, "a", NOW, &tally);
+                i++;
+            }
+        }
+    }
+    struct seen seen = {0};
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(table_rig_look(t, 1, ours[i], NOW, &seen), JOIN_FOUND);
+    join_table_free(t);
+}
+
 static uint64_t live_slots(const struct join_table *t)
 {
     uint64_t n = 0;
@@ -213,6 +255,7 @@ int main(void)
         cmocka_unit_test(records_of_every_size_go_round),
         cmocka_unit_test(full_buckets_lose_their_oldest),
         cmocka_unit_test(positions_come_round),
+        cmocka_unit_test(what_lies_in_the_neighbour_is_found_when_sent_again),
         cmocka_unit_test(what_has_left_does_not_come_round),
         cmocka_unit_test(what_left_after_its_window_was_not_evicted),
     };

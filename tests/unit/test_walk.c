@@ -488,6 +488,25 @@ static void two_resources_are_one(void **state)
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
+/* Two bytes of a request are a span, and some eighty of the list; it ends at 64 MiB. */
+static void a_list_of_spans_has_an_end(void **state)
+{
+    struct walk_check *c = *state;
+    const uint32_t most = (64u << 20) / sizeof(struct br_span);
+    c->options.spans = true;
+    for (uint32_t n = most; n <= most + 1; n++) {
+        struct wire w = {0};
+        size_t rs = wire_open(&w, 1), scope = wire_open(&w, 2);
+        for (uint32_t i = 0; i < n; i++)
+            wire_len(&w, 2, "", 0);
+        wire_close(&w, scope);
+        wire_close(&w, rs);
+        assert_int_equal(walk_check(c, &w), n > most ? BR_ETOOBIG : 0);
+        assert_int_equal(c->item ? c->item->n_items : 0, n > most ? 0 : most);
+        wire_free(&w);
+    }
+}
+
 static void spans_are_listed_where_somebody_wants_them(void **state)
 {
     struct walk_check *c = *state;
@@ -609,6 +628,7 @@ int main(void)
         TEST(the_deepest_is_a_thousand),
         TEST(the_resource_is_found_wherever_it_stands),
         TEST(two_resources_are_one),
+        TEST(a_list_of_spans_has_an_end),
         TEST(spans_are_listed_where_somebody_wants_them),
         TEST(the_last_of_a_field_counts),
         TEST(errors_say_where),
