@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server on real sockets, with raw clients: RFC 9110, 9112 and 9113, and clients that follow
- * none. */
+/* The server on real sockets, with raw clients that are slow, deaf or too many; how it stops, holds
+ * back and listens. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,299 +17,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "support/net_rig.h"
-
-#define GET "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
-#define POST(n) "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: " #n "\r\n\r\n"
-#define OK "HTTP/1.1 200 OK\r\n"
-
-struct fixture {
-    struct net_rig *rig;
-    struct net_service service;
-    struct br_server *server;
-};
-
-static void open_with(struct fixture *f, void **state, const struct br_server_config *config)
-{
-    f->rig = *state;
-    net_service_init(&f->service);
-    f->server = net_serve(f->rig, &f->service, config);
-}
-
-static struct net_peer *dial(struct fixture *f)
-{
-    return net_dial(br_server_port(f->server));
-}
-
-static void finish(struct fixture *f)
-{
-    br_server_free(f->server);
-    assert_int_equal(net_connections(f->rig), 0);
-}
-
-/* --- HTTP/1.1 --------------------------------------------------------------------------------- */
-
-#define PIPELINE                                                                                   \
-    POST(5)                                                                                        \
-    "hello"                                                                                        \
-    "POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "                                           \
-    "chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n" GET
-
-static void check_pipeline(struct fixture *f, struct net_peer *p)
-{
-    NET_UNTIL(f->rig, net_count(p, OK) == 3);
-    assert_int_equal(f->service.n_begun, 3);
-    assert_int_equal(f->service.n_bodies, 3);
-    assert_int_equal(f->service.body_bytes, 10);
-    assert_string_equal(f->service.last_path, "/a");
-    assert_string_equal(f->service.last_query, "b=c");
-    assert_int_equal(net_count(p, "Connection: close"), 0);
-    f->service.n_begun = f->service.n_bodies = 0;
-    f->service.body_bytes = 0;
-}
-
-static void three_requests_in_one_segment(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, PIPELINE);
-    check_pipeline(&f, p);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void split_at_every_byte(void **state)
-{
-    static const char text[] = PIPELINE;
-    struct fixture f;
-    open_with(&f, state, NULL);
-    for (size_t at = 1; at < sizeof text - 1; at++) {
-        struct net_peer *p = dial(&f);
-        net_send(f.rig, p, text, at);
-        net_step(f.rig);
-        net_step(f.rig);
-        net_send(f.rig, p, text + at, sizeof text - 1 - at);
-        check_pipeline(&f, p);
-        net_hang_up(p);
-    }
-    finish(&f);
-}
-
-static void answers_later_keep_their_order(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.when = NET_LATER;
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, PIPELINE);
-    for (unsigned i = 1; i <= 3; i++) {
-        NET_UNTIL(f.rig, f.service.n_held == 1);
-        net_idle(f.rig, 10);
-        assert_int_equal(f.service.n_begun, i); /* one at a time */
-        net_reply_all(&f.service);
-        NET_UNTIL(f.rig, net_count(p, OK) == i);
-    }
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void continues_when_asked(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p,
-             "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
-    NET_UNTIL(f.rig, net_count(p, "HTTP/1.1 100 Continue\r\n\r\n") == 1);
-    assert_int_equal(f.service.n_bodies, 0);
-    net_puts(f.rig, p, "abc");
-    NET_UNTIL(f.rig, net_count(p, OK) == 1);
-    /* A body that is not wanted is not asked for: RFC 9110 section 10.1.1. */
-    f.service.when = NET_IN_BEGIN;
-    net_puts(f.rig, p,
-             "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
-    NET_UNTIL(f.rig, net_poll(p));
-    assert_int_equal(net_count(p, "100 Continue"), 1);
-    assert_int_equal(net_count(p, OK), 2);
-    assert_int_equal(net_count(p, "Connection: close"), 1);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void head_has_a_length_and_no_body(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n" GET);
-    NET_UNTIL(f.rig, net_count(p, OK) == 2);
-    assert_int_equal(net_count(p, "Content-Length: 3\r\n"), 2);
-    assert_int_equal(net_count(p, "ok\n"), 1);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void closes_when_it_should(void **state)
-{
-    static const char *const requests[] = {
-        "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
-        "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"};
-    struct fixture f;
-    open_with(&f, state, NULL);
-    for (int i = 0; i < 3; i++) {
-        struct net_peer *p = dial(&f);
-        f.service.close = i == 2;
-        net_puts(f.rig, p, i == 2 ? GET : requests[i]);
-        NET_UNTIL(f.rig, net_poll(p));
-        assert_false(p->reset);
-        assert_int_equal(net_count(p, OK), 1);
-        assert_int_equal(net_count(p, "Connection: close"), 1);
-        net_hang_up(p);
-    }
-    finish(&f);
-}
-
-static void early_answers(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.when = NET_IN_BEGIN;
-    struct net_peer *p = dial(&f);
-    /* Without a body nothing is left to be mistaken for a request. */
-    net_puts(f.rig, p, GET GET);
-    NET_UNTIL(f.rig, net_count(p, OK) == 2);
-    assert_int_equal(net_count(p, "Connection: close"), 0);
-    net_puts(f.rig, p, POST(100000) "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
-    NET_UNTIL(f.rig, net_poll(p));
-    assert_false(p->reset); /* it can read why */
-    assert_int_equal(net_count(p, OK), 3);
-    assert_int_equal(f.service.n_begun, 3);
-    assert_int_equal(f.service.n_bodies, 0);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void last_words_survive_unread_input(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    struct net_peer *p = dial(&f);
-    char *junk = malloc(1u << 20);
-    memset(junk, 'x', 1u << 20);
-    net_puts(f.rig, p, "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: +5\r\n\r\n");
-    net_send(f.rig, p, junk, 1u << 20);
-    NET_UNTIL(f.rig, net_poll(p));
-    assert_int_equal(net_count(p, "HTTP/1.1 400 Bad Request\r\n"), 1);
-    assert_int_equal(f.service.n_begun, 0);
-    free(junk);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void half_closed_clients_get_their_answers(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.when = NET_LATER;
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, PIPELINE);
-    assert_int_equal(shutdown(p->fd, SHUT_WR), 0);
-    for (unsigned i = 1; i <= 3; i++) {
-        NET_UNTIL(f.rig, f.service.n_held == 1);
-        unsigned before = f.rig->n_steps;
-        net_idle(f.rig, 50);
-        assert_true(f.rig->n_steps - before < 100); /* the end of input keeps nobody busy */
-        net_reply_all(&f.service);
-    }
-    NET_UNTIL(f.rig, net_poll(p));
-    assert_int_equal(net_count(p, OK), 3);
-    net_hang_up(p);
-
-    /* What is not all there never will be. */
-    p = dial(&f);
-    net_puts(f.rig, p, POST(10) "half");
-    NET_UNTIL(f.rig, f.service.n_begun == 4);
-    assert_int_equal(shutdown(p->fd, SHUT_WR), 0);
-    NET_UNTIL(f.rig, f.service.n_gone == 1);
-    assert_int_equal(f.service.n_bodies, 3);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void body_over_the_limit(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.max_body = 4;
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, POST(5));
-    NET_UNTIL(f.rig, f.service.n_bodies == 1); /* before it comes */
-    assert_int_equal(f.service.body_error, BR_BODY_TOO_BIG);
-    net_hang_up(p);
-    p = dial(&f);
-    f.service.body_error = BR_BODY_OK;
-    net_puts(f.rig, p,
-             "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n");
-    NET_UNTIL(f.rig, f.service.n_bodies == 2);
-    assert_int_equal(f.service.body_error, BR_BODY_TOO_BIG);
-    net_hang_up(p);
-    finish(&f);
-}
-
-/* The service may take its time over an error too; the rest of the body goes nowhere meanwhile. */
-static void late_answer_to_a_body_over_the_limit(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.max_body = 4;
-    f.service.when = NET_LATER;
-    struct net_peer *p = dial(&f);
-    net_puts(f.rig, p, POST(10) "12345");
-    NET_UNTIL(f.rig, f.service.n_held == 1);
-    net_puts(f.rig, p, "67890");
-    net_idle(f.rig, 20);
-    assert_int_equal(f.service.n_bodies, 1);
-    net_reply_all(&f.service);
-    NET_UNTIL(f.rig, net_count(p, OK) == 1);
-    net_hang_up(p);
-    finish(&f);
-}
-
-static void client_goes_before_the_answer(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.when = NET_LATER;
-    struct net_peer *p = dial(&f);
-    struct linger hard = {.l_onoff = 1};
-    net_puts(f.rig, p, GET);
-    NET_UNTIL(f.rig, f.service.n_held == 1);
-    assert_int_equal(setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard), 0);
-    net_hang_up(p);
-    NET_UNTIL(f.rig, f.service.n_gone == 1);
-    assert_null(f.service.held[0]);
-    finish(&f);
-    assert_int_equal(f.service.n_gone, 1);
-}
-
-static void freed_with_requests_under_way(void **state)
-{
-    struct fixture f;
-    open_with(&f, state, NULL);
-    f.service.when = NET_LATER;
-    struct net_peer *p[3] = {dial(&f), dial(&f), dial(&f)};
-    net_puts(f.rig, p[0], GET GET);
-    net_puts(f.rig, p[1], POST(10) "half");
-    net_puts(f.rig, p[2], "GET / HTT");
-    NET_UNTIL(f.rig, f.service.n_begun == 2 && net_connections(f.rig) == 3);
-    finish(&f);
-    assert_int_equal(f.service.n_gone, 2);
-    for (int i = 0; i < 3; i++) {
-        NET_UNTIL(f.rig, net_poll(p[i]));
-        net_hang_up(p[i]);
-    }
-}
+#include "support/net_served.h"
 
 /* --- Slow and deaf clients -----------------------------------------------------------------------
  */
@@ -322,7 +30,7 @@ static const struct br_server_config hasty = {.handshake_timeout_ms = 200,
 /* Sends `drip` every 10 ms until the server ends it; how long that took. */
 static uint64_t drip(struct fixture *f, const char *first, const char *text)
 {
-    struct net_peer *p = dial(f);
+    struct net_peer *p = net_served_dial(f);
     net_puts(f->rig, p, first);
     uint64_t start = net_now(f->rig);
     net_start_deadline(f->rig);
@@ -347,22 +55,22 @@ static void slow_clients_are_closed(void **state)
     };
     static const char *const drips[] = {"", "", "x", "x", "1\r\na\r\n"};
     struct fixture f;
-    open_with(&f, state, &hasty);
+    net_served_open(&f, state, &hasty);
     for (size_t i = 0; i < BR_COUNT(firsts); i++) {
         uint64_t took = drip(&f, firsts[i], drips[i]);
         assert_in_range(took, i < 2 ? 150 : 250, 5000);
     }
     assert_int_equal(f.service.n_begun, 2);
     assert_int_equal(f.service.n_gone, 2);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void steady_clients_are_not(void **state)
 {
     static char piece[4096];
     struct fixture f;
-    open_with(&f, state, &hasty);
-    struct net_peer *p = dial(&f);
+    net_served_open(&f, state, &hasty);
+    struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 40960\r\n\r\n");
     for (int i = 0; i < 10; i++) { /* 4 KiB every 100 ms: as slow as may be, for over a second */
         net_send(f.rig, p, piece, sizeof piece);
@@ -374,30 +82,30 @@ static void steady_clients_are_not(void **state)
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, net_count(p, OK) == 2);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void reader_that_stops(void **state)
 {
     struct fixture f;
-    open_with(&f, state, &hasty);
+    net_served_open(&f, state, &hasty);
     f.service.answer_bytes = 32u << 20;
-    struct net_peer *p = dial(&f);
+    struct net_peer *p = net_served_dial(&f);
     p->deaf = true;
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, f.service.n_bodies == 1);
     NET_UNTIL(f.rig, net_connections(f.rig) == 0);
     assert_int_equal(br_pool_live(f.rig->host->pool), 0);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void reader_that_is_slow(void **state)
 {
     struct fixture f;
-    open_with(&f, state, &hasty);
+    net_served_open(&f, state, &hasty);
     f.service.answer_bytes = 16u << 20;
-    struct net_peer *p = dial(&f);
+    struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, GET);
     size_t got = 0;
     uint8_t *sip = malloc(65536);
@@ -413,16 +121,16 @@ static void reader_that_is_slow(void **state)
     assert_true(net_now(f.rig) - start > 300); /* more than the time without progress */
     free(sip);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* A client that pipelines for ever and reads nothing must stop being read. */
 static void pipeliner_that_never_reads(void **state)
 {
     struct fixture f;
-    open_with(&f, state, NULL);
+    net_served_open(&f, state, NULL);
     f.service.answer_bytes = 1000;
-    struct net_peer *p = dial(&f);
+    struct net_peer *p = net_served_dial(&f);
     p->deaf = true;
     size_t len = 0, most = 0;
     char *many = malloc(1u << 20);
@@ -453,7 +161,7 @@ static void pipeliner_that_never_reads(void **state)
                                        p->n_in > (size_t)seen * 1000));
     free(many);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void idle_connections_end_gently(void **state)
@@ -461,14 +169,14 @@ static void idle_connections_end_gently(void **state)
     struct br_server_config config = hasty;
     struct fixture f;
     config.idle_timeout_ms = 200;
-    open_with(&f, state, &config);
-    struct net_peer *p = dial(&f);
+    net_served_open(&f, state, &config);
+    struct net_peer *p = net_served_dial(&f);
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, net_poll(p));
     assert_false(p->reset);
     assert_int_equal(net_count(p, OK), 1);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* --- Stopping ------------------------------------------------------------------------------------
@@ -483,8 +191,9 @@ static void stop_waits_for_the_pipeline_only(void **state)
 {
     struct fixture f;
     unsigned stopped = 0;
-    open_with(&f, state, &hasty);
-    struct net_peer *idle = dial(&f), *held = dial(&f), *half = dial(&f), *fresh = dial(&f);
+    net_served_open(&f, state, &hasty);
+    struct net_peer *idle = net_served_dial(&f), *held = net_served_dial(&f),
+                    *half = net_served_dial(&f), *fresh = net_served_dial(&f);
     net_puts(f.rig, idle, GET);
     NET_UNTIL(f.rig, net_count(idle, OK) == 1);
     f.service.when = NET_LATER;
@@ -508,7 +217,7 @@ static void stop_waits_for_the_pipeline_only(void **state)
     struct net_peer *all[] = {idle, held, half, fresh};
     for (size_t i = 0; i < BR_COUNT(all); i++)
         net_hang_up(all[i]);
-    finish(&f);
+    net_served_finish(&f);
     assert_int_equal(stopped, 1);
 }
 
@@ -517,29 +226,29 @@ static void stop_is_not_held_up_by_a_deaf_client(void **state)
     struct fixture f;
     unsigned stopped = 0;
     struct br_server_config config = {.stop_timeout_ms = 200};
-    open_with(&f, state, &config);
+    net_served_open(&f, state, &config);
     f.service.answer_bytes = 32u << 20;
-    struct net_peer *p = dial(&f);
+    struct net_peer *p = net_served_dial(&f);
     p->deaf = true;
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, f.service.n_bodies == 1);
     br_server_stop(f.server, on_stopped, &stopped);
     NET_UNTIL(f.rig, stopped == 1);
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void stop_with_nothing(void **state)
 {
     struct fixture f;
     unsigned stopped = 0;
-    open_with(&f, state, NULL);
+    net_served_open(&f, state, NULL);
     unsigned port = br_server_port(f.server);
     assert_true(port > 0);
     br_server_stop(f.server, on_stopped, &stopped);
     assert_int_equal(stopped, 0); /* later */
     NET_UNTIL(f.rig, stopped == 1);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* --- Backpressure
@@ -553,11 +262,11 @@ static void mark_pauses_and_resumes(void **state)
     static uint8_t body[BYTES];
     struct net_peer *p[CLIENTS];
     size_t at[CLIENTS] = {0};
-    open_with(&f, state, NULL);
+    net_served_open(&f, state, NULL);
     f.service.when = NET_LATER;
     br_loop_set_mark(f.rig->loop, 256u << 10);
     for (int i = 0; i < CLIENTS; i++) {
-        p[i] = dial(&f);
+        p[i] = net_served_dial(&f);
         net_puts(f.rig, p[i], "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n");
     }
     NET_UNTIL(f.rig, f.service.n_begun == CLIENTS);
@@ -582,19 +291,19 @@ static void mark_pauses_and_resumes(void **state)
         NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
         net_hang_up(p[i]);
     }
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* What a queue cannot get rid of does not count. */
 static void stalled_bytes_do_not_pause(void **state)
 {
     struct fixture f;
-    open_with(&f, state, NULL);
+    net_served_open(&f, state, NULL);
     br_loop_set_mark(f.rig->loop, 1000);
     struct br_buf *queue = br_buf_new(f.rig->host->pool, 1u << 20);
     assert_non_null(queue);
     f.rig->host->stalled_bytes = br_pool_live(f.rig->host->pool);
-    struct net_peer *p = dial(&f);
+    struct net_peer *p = net_served_dial(&f);
     uint64_t start = net_now(f.rig);
     for (int i = 0; i < 50; i++) {
         net_puts(f.rig, p, GET);
@@ -604,7 +313,7 @@ static void stalled_bytes_do_not_pause(void **state)
     br_buf_unref(queue);
     f.rig->host->stalled_bytes = 0;
     net_hang_up(p);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* --- Listeners
@@ -698,10 +407,10 @@ static void no_descriptors_left(void **state)
 {
     struct fixture f;
     struct rlimit before, none;
-    open_with(&f, state, NULL);
-    struct net_peer *p = dial(&f), *late = dial(&f);
+    net_served_open(&f, state, NULL);
+    struct net_peer *p = net_served_dial(&f), *late = net_served_dial(&f);
     NET_UNTIL(f.rig, net_connections(f.rig) == 2);
-    struct net_peer *waiting = dial(&f);
+    struct net_peer *waiting = net_served_dial(&f);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -719,15 +428,15 @@ static void no_descriptors_left(void **state)
     net_hang_up(p);
     net_hang_up(late);
     net_hang_up(waiting);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 static void thousands_of_connections(void **state)
 {
     struct fixture f;
-    open_with(&f, state, NULL);
+    net_served_open(&f, state, NULL);
     for (int i = 0; i < 3000; i++) {
-        struct net_peer *p = dial(&f);
+        struct net_peer *p = net_served_dial(&f);
         net_puts(f.rig, p,
                  i % 3 == 0   ? GET
                  : i % 3 == 1 ? POST(10) "hal"
@@ -737,7 +446,7 @@ static void thousands_of_connections(void **state)
         net_hang_up(p);
     }
     NET_UNTIL(f.rig, net_connections(f.rig) == 0 && br_pool_live(f.rig->host->pool) == 0);
-    finish(&f);
+    net_served_finish(&f);
 }
 
 /* A timer that is due at once, armed from a timer: nothing else wakes the loop. */
@@ -774,25 +483,10 @@ static void timers_of_no_delay(void **state)
     br_net_free(net);
 }
 
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
-
 int main(void)
 {
     cmocka_set_test_filter(getenv("NET_TESTS"));
     const struct CMUnitTest tests[] = {
-        NET_TEST(three_requests_in_one_segment),
-        NET_TEST(split_at_every_byte),
-        NET_TEST(answers_later_keep_their_order),
-        NET_TEST(continues_when_asked),
-        NET_TEST(head_has_a_length_and_no_body),
-        NET_TEST(closes_when_it_should),
-        NET_TEST(early_answers),
-        NET_TEST(last_words_survive_unread_input),
-        NET_TEST(half_closed_clients_get_their_answers),
-        NET_TEST(body_over_the_limit),
-        NET_TEST(late_answer_to_a_body_over_the_limit),
-        NET_TEST(client_goes_before_the_answer),
-        NET_TEST(freed_with_requests_under_way),
         NET_TEST(slow_clients_are_closed),
         NET_TEST(steady_clients_are_not),
         NET_TEST(reader_that_stops),

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One server for a test, on a rig's loop, and the requests that raw peers ask of it. */
+#pragma once
+
+#include "support/net_rig.h"
+
+#define GET "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
+#define POST(n) "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: " #n "\r\n\r\n"
+#define OK "HTTP/1.1 200 OK\r\n"
+
+struct fixture {
+    struct net_rig *rig;
+    struct net_service service;
+    struct br_server *server;
+};
+
+/* Starts the server on the rig that `state` is; with a config, or NULL. */
+void net_served_open(struct fixture *f, void **state, const struct br_server_config *config);
+
+/* A peer of the server, connected. */
+struct net_peer *net_served_dial(struct fixture *f);
+
+/* Frees the server and checks that no connection is left. */
+void net_served_finish(struct fixture *f);
+
+#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
