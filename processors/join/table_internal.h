@@ -17,13 +17,15 @@
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICES 4096u
-#define RESERVED 256u /* where positions begin, so that zeros are before every tail */
+#define RESERVED 256u            /* where positions begin, so that zeros are before every tail */
 #define RING_MAX (1ull << 33)    /* bytes of a shard: a quarter of what a slot's position can say */
-#define SWEEP_BYTES (1ull << 34) /* that are entered while all buckets are swept once: half of it */
+#define SWEEP_BYTES (1ull << 34) /* that are entered while all buckets are swept once: half of it  \
+                                  */
 
 /* A cache line. Slots are filled one after the other, round and round, so that the next one is the
- * oldest, whose record most likely has left. Tags lie together: three words tell which may match.
- * What a full bucket has no room for lies in its neighbour, the next line or the one before.
+ * oldest, whose record most likely has left. Tags lie together, so that a few comparisons tell
+ * which may match. What a full bucket has no room for lies in its neighbour, the next line or the
+ * one before.
  *
  * Of a position a slot has the low 32 bits, in units of 8 bytes, which come round within minutes at
  * the highest load: before, buckets are swept, one now and then, of records that have left. */
@@ -111,8 +113,8 @@ static inline uint32_t tenths(uint64_t now_ms)
     return (uint32_t)(now_ms / 100);
 }
 
-/* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what one
- * of them entered may lie in another's future. */
+/* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what
+ * one of them entered may lie in another's future. */
 static inline uint32_t age(uint32_t seen, uint32_t now)
 {
     int32_t passed = (int32_t)(now - seen);
