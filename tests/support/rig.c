@@ -86,6 +86,15 @@ static int load(const struct br_component *c, const char *text, void *config,
     return rc;
 }
 
+void *rig_config(const struct br_component *c, const char *yaml, struct br_arena *arena)
+{
+    struct br_errs errs = {0};
+    void *config = br_arena_calloc(arena, 1, c->config_size);
+    assert_int_equal(load(c, yaml, config, arena, &errs), 0);
+    br_errs_release(&errs);
+    return config;
+}
+
 const char *rig_errors(const struct br_component *c, const char *text)
 {
     static char out[8192];

@@ -90,3 +90,6 @@ double rig_dropped(const struct rig *r, enum br_signal signal, const char *reaso
 
 /* Finishes what is finished, runs timers that are due. */
 void rig_turn(struct rig *r);
+
+/* The component's config out of a YAML text that it must accept, in the arena. */
+void *rig_config(const struct br_component *c, const char *yaml, struct br_arena *arena);

@@ -104,18 +104,11 @@ static void on_drained(struct br_node *node, void *arg)
 static void begin(struct fixture *f, const char *yaml)
 {
     const struct br_component *c = &br_control_extension;
-    struct br_errs errs = {0};
-    struct br_yaml *tree;
     *f = (struct fixture){.h = fake_host_new(), .t = {.tunable.ops = &ops, .answer = 1}};
     br_arena_init(&f->arena, 0);
-    void *config = br_arena_calloc(&f->arena, 1, c->config_size);
-    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &f->arena, &tree, &errs), 0);
-    assert_int_equal(br_options_read(c->options, tree, "x", config, &f->arena, &errs), 0);
-    assert_int_equal(c->check(config, tree, "x", &f->arena, &errs), 0);
-    br_errs_release(&errs);
     f->node = (struct br_node){.component = c,
                                .id = "control",
-                               .config = config,
+                               .config = rig_config(c, yaml, &f->arena),
                                .state = calloc(1, c->state_size),
                                .host = &f->h->host,
                                .on_drained = on_drained,

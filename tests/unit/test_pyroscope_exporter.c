@@ -19,6 +19,7 @@
 #include "support/fake_sink.h"
 #include "support/fault.h"
 #include "support/items.h"
+#include "support/rig.h"
 
 extern const struct br_component br_pyroscope_exporter;
 
@@ -143,21 +144,14 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 static int create(struct fixture *f, const char *yaml)
 {
     const struct br_component *c = &br_pyroscope_exporter;
-    struct br_errs errs = {0};
     struct br_err err = {0};
-    struct br_yaml *tree;
     *f = (struct fixture){.h = fake_host_new(), .bad = ""};
     f->h->answer = on_exchange;
     f->h->answer_arg = f;
     br_arena_init(&f->arena, 0);
-    void *config = br_arena_calloc(&f->arena, 1, c->config_size);
-    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &f->arena, &tree, &errs), 0);
-    assert_int_equal(br_options_read(c->options, tree, "x", config, &f->arena, &errs), 0);
-    assert_int_equal(c->check(config, tree, "x", &f->arena, &errs), 0);
-    br_errs_release(&errs);
     f->node = (struct br_node){.component = c,
                                .id = "pyroscope",
-                               .config = config,
+                               .config = rig_config(c, yaml, &f->arena),
                                .state = calloc(1, c->state_size),
                                .host = &f->h->host,
                                .in_pipeline[BR_PROFILES] = true};
