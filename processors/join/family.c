@@ -6,6 +6,7 @@
  * ring: who follows the chain stops at the first place that is not in its ring any more, for what
  * lies behind is older. Other families of the same hash are passed over; steps are bounded.
  */
+#include "processors/join/index.h"
 #include "processors/join/table_internal.h"
 
 #define STEPS_MAX (4 * JOIN_FAMILY_MAX)
@@ -39,12 +40,6 @@ static const struct record *next(struct walk *w)
     return position >= s->tail ? at(s, position) : NULL;
 }
 
-static void go_on(struct walk *w, const uint8_t *before)
-{
-    w->place = 0;
-    memcpy(&w->place, before, 6);
-}
-
 static void end(struct walk *w)
 {
     if (w->locked)
@@ -55,16 +50,16 @@ static bool is_of(const struct record *r, const uint8_t *trace_id, const uint8_t
                   size_t service_len)
 {
     return !r->dead && r->has_trace && r->service_len == service_len &&
-           memcmp(r->trace_id, trace_id, 16) == 0 &&
+           memcmp(r->head.trace_id, trace_id, 16) == 0 &&
            memcmp((const uint8_t *)(r + 1) + r->name_len, service, service_len) == 0;
 }
 
 static struct join_relative relative(const struct record *r)
 {
-    return (struct join_relative){.span_id = r->span_id,
-                                  .parent_id = r->parent_id,
-                                  .start_ns = r->start_ns,
-                                  .end_ns = r->end_ns,
+    return (struct join_relative){.span_id = r->head.span_id,
+                                  .parent_id = r->head.parent_id,
+                                  .start_ns = r->head.start_ns,
+                                  .end_ns = r->head.end_ns,
                                   .thread = r->thread,
                                   .thread_name = r->thread_name,
                                   .kind = r->kind,
@@ -75,10 +70,11 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
                            size_t service_len, uint64_t service_hash, struct join_relative *out,
                            bool *ret_more)
 {
-    uint64_t hash = family_hash(t, trace_id, service_hash);
+    uint64_t hash = family_hash(t, trace_id, service_hash & SERVICE_MASK);
     const struct record *r;
     struct walk w;
     unsigned n = 0;
+    join_index_ask(t);
     begin(&w, t, &t->families[hash & t->families_mask]);
     for (unsigned step = 0; (r = next(&w)) && step < STEPS_MAX; step++) {
         bool ours = is_of(r, trace_id, service, service_len);
@@ -86,7 +82,7 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
             break;
         if (ours)
             out[n++] = relative(r);
-        go_on(&w, r->before);
+        w.place = r->before;
     }
     end(&w);
     *ret_more = r != NULL;
@@ -95,14 +91,14 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
 
 static struct join_neighbour neighbour(const struct record *r, const struct whereabouts *a)
 {
-    struct join_neighbour n = {.span_id = r->span_id,
-                               .parent_id = r->parent_id,
-                               .start_ns = r->start_ns,
-                               .end_ns = r->end_ns,
+    struct join_neighbour n = {.span_id = r->head.span_id,
+                               .parent_id = r->head.parent_id,
+                               .start_ns = r->head.start_ns,
+                               .end_ns = r->head.end_ns,
                                .host = a->host,
                                .container = a->container,
                                .service = a->service};
-    memcpy(n.trace_id, r->trace_id, sizeof n.trace_id);
+    memcpy(n.trace_id, r->head.trace_id, sizeof n.trace_id);
     return n;
 }
 
@@ -113,12 +109,13 @@ unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t p
     const struct record *r = NULL;
     struct walk w;
     unsigned n = 0, step = 0;
+    join_index_ask(t);
     begin(&w, t, &t->threads[hash & t->families_mask]);
     while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX && (r = next(&w))) {
         const struct whereabouts *a = whereabouts_of(r);
         if (!r->dead && r->has_trace && r->thread == thread && a->process == process)
             out[n++] = neighbour(r, a);
-        go_on(&w, a->before);
+        w.place = a->before;
         step++;
     }
     end(&w);

@@ -70,8 +70,8 @@ void join_local_read(struct join_local *l, const uint8_t *trace_id, const uint8_
     l->known = true;
     l->figures = false;
     bool more;
-    l->n = join_table_family(l->table, trace_id, service, service_len, service_hash, l->spans,
-                             &more);
+    l->n =
+        join_table_family(l->table, trace_id, service, service_len, service_hash, l->spans, &more);
     *l->cut += more;
     index_spans(l);
     for (unsigned i = 0; i < l->n; i++) {

@@ -87,19 +87,25 @@ static void add_hex(struct marking *m, struct br_addition *a, enum mark mark, co
     add_text(m, a, mark, hex, s.len);
 }
 
+static const uint8_t *span_id_of(const struct br_span *span)
+{
+    return (const uint8_t *)&span->head.span_id;
+}
+
 static void add_below(struct marking *m, const struct br_span *span, struct sums *sums)
 {
     struct join_local *l = m->local;
-    if (!l || !span->trace_id || !m->service.service || m->steps > JOIN_STEPS_MAX)
+    if (!l || !br_span_has_trace(&span->head) || !m->service.service || m->steps > JOIN_STEPS_MAX)
         return;
-    join_local_read(l, span->trace_id, m->service.name, m->service.name_len, m->service.service);
-    uint32_t top = l->figures ? join_local_find(l, span->span_id) : JOIN_NO_SPAN;
+    join_local_read(l, span->head.trace_id, m->service.name, m->service.name_len,
+                    m->service.service);
+    uint32_t top = l->figures ? join_local_find(l, span_id_of(span)) : JOIN_NO_SPAN;
     for (uint32_t i = 0; top != JOIN_NO_SPAN && i < l->n; i++) {
         struct join_figures f;
         struct join_top f_top[JOIN_TOP_MAX];
         if (i == top || !l->spans[i].figures || !join_local_below(l, i, top) ||
-            !join_table_figures(m->j->table, span->trace_id, (const uint8_t *)&l->spans[i].span_id,
-                                &f, f_top))
+            !join_table_figures(m->j->table, span->head.trace_id,
+                                (const uint8_t *)&l->spans[i].span_id, &f, f_top))
             continue;
         m->steps += STEPS_PER_LOOK;
         join_figures_add(&sums->all, &f);
@@ -112,7 +118,8 @@ static void add_up(struct marking *m, const struct br_span *span, struct sums *r
 {
     memset(&ret->own, 0, sizeof ret->own);
     ret->any_own = ret->any =
-        join_table_figures(m->j->table, span->trace_id, span->span_id, &ret->own, ret->top);
+        join_table_figures(m->j->table, br_span_has_trace(&span->head) ? span->head.trace_id : NULL,
+                           span_id_of(span), &ret->own, ret->top);
     ret->all = ret->own;
     add_below(m, span, ret);
 }
@@ -167,8 +174,8 @@ static void add_figures(struct marking *m, const struct br_span *span, struct su
     enum join_measure measure = join_figures_measure(&s->all);
     if (memcmp(s->all.profile_id, none, sizeof none) != 0)
         add_hex(m, a, MARK_PROFILE_ID, s->all.profile_id, 16);
-    else if (span->trace_id)
-        add_hex(m, a, MARK_PROFILE_ID, span->trace_id, 16);
+    else if (br_span_has_trace(&span->head))
+        add_hex(m, a, MARK_PROFILE_ID, span->head.trace_id, 16);
     add_types(m, &s->all, a);
     add_int(m, a, MARK_COUNT, s->own.count[measure]);
     if (measure != JOIN_OTHER)
@@ -186,7 +193,7 @@ static struct br_addition mark_span(struct marking *m, const struct br_span *spa
     struct br_addition a = {0};
     struct sums sums;
     sums.any = sums.any_own = false;
-    if (!span->span_id)
+    if (!span->head.span_id)
         return a;
     if (figures)
         add_up(m, span, &sums);
@@ -198,7 +205,7 @@ static struct br_addition mark_span(struct marking *m, const struct br_span *spa
         add_figures(m, span, &sums, &a);
     /* A profile store has the samples under the span that they name. */
     if (sums.any_own || likely)
-        add_hex(m, &a, MARK_PYROSCOPE_ID, sums.any_own ? sums.own.under : span->span_id, 8);
+        add_hex(m, &a, MARK_PYROSCOPE_ID, sums.any_own ? sums.own.under : span_id_of(span), 8);
     return m->rc ? (struct br_addition){0} : a;
 }
 

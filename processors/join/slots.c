@@ -6,11 +6,11 @@ enum match { MATCH_NONE, MATCH_SPAN, MATCH_BOTH };
 
 static enum match match(const struct record *r, uint64_t span_id, const uint8_t *trace_id)
 {
-    if (r->span_id != span_id)
+    if (r->head.span_id != span_id)
         return MATCH_NONE;
     if (!trace_id || !r->has_trace)
         return trace_id || r->has_trace ? MATCH_SPAN : MATCH_BOTH;
-    return memcmp(r->trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
+    return memcmp(r->head.trace_id, trace_id, 16) == 0 ? MATCH_BOTH : MATCH_NONE;
 }
 
 /* Looks through one bucket: true when it has the record; in `half` what may be it. */

@@ -121,9 +121,9 @@ struct entering {
     struct join_tally tally;
     unsigned n, n_origins;
     struct join_entry entries[CHUNK];
-    struct join_origin origins[ORIGINS];     /* the last one is of the part at hand */
-    struct join_identity where[ORIGINS];     /* with infer */
-    struct join_extra *extras;               /* CHUNK of them, once one has been needed */
+    struct join_origin origins[ORIGINS]; /* the last one is of the part at hand */
+    struct join_identity where[ORIGINS]; /* with infer */
+    struct join_extra *extras;           /* CHUNK of them, once one has been needed */
     struct br_arena *arena;
     /* With sample_attributes: the values of the resource at hand, of the span at hand, and what the
      * entries of this chunk point to. */
@@ -260,7 +260,7 @@ struct join_entered join_enter_spans(struct join *j, struct br_item *item)
             begin_part(&e, &item->parts[part], &service);
             ret.profiled = ret.profiled || join_service_profiled(j, &service, e.now_ms);
         }
-        if (spans[i].span_id)
+        if (spans[i].head.span_id)
             enter(&e, &spans[i]);
     }
     flush(&e);

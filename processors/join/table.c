@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "processors/join/index.h"
 #include "processors/join/slots.h"
 #include "processors/join/table_internal.h"
 
@@ -17,14 +18,6 @@
 #define FIGURES_AND_TOP_SHARE 5u   /* where each has counters of functions */
 #define WINDOW_MAX_MS (1ull << 35) /* a year; the clock of records comes round after six */
 #define BYTES_PER_FAMILY 1024u     /* of the table, at least: one head for some five spans */
-
-static void forward(const struct shard *s, uint64_t *position, uint64_t *in_ring, uint32_t size)
-{
-    *position += size;
-    *in_ring += size;
-    if (*in_ring == s->ring_size)
-        *in_ring = 0;
-}
 
 /* --- The ring ------------------------------------------------------------------------------- */
 
@@ -46,9 +39,8 @@ static inline void settle(struct join_table *t, struct shard *s, struct record *
         free_figures(t, s, r);
 }
 
-/* Notes that a record leaves, whose place is wanted. */
-static void leave(struct join_table *t, struct shard *s, struct record *r, uint32_t now,
-                  struct join_tally *out)
+void join_record_leave(struct join_table *t, struct shard *s, struct record *r, uint32_t now,
+                       struct join_tally *out)
 {
     settle(t, s, r, now, out);
     r->dead = true;
@@ -59,6 +51,8 @@ static inline void evict(struct join_table *t, struct shard *s, uint32_t now,
                          struct join_tally *out)
 {
     struct record *r = (struct record *)(void *)(s->ring + s->tail_at);
+    if (s->tail == s->indexed)
+        s->indexed += size_of(r); /* asleep: it leaves as it came */
     if (!r->dead)
         settle(t, s, r, now, out);
     forward(s, &s->tail, &s->tail_at, size_of(r));
@@ -91,6 +85,10 @@ static inline struct record *reserve(struct join_table *t, struct shard *s, uint
     return r;
 }
 
+#define RECORD_MAX                                                                                 \
+    (sizeof(struct record) + 2 * JOIN_VALUE_MAX + JOIN_ATTRIBUTES_BYTES_MAX +                      \
+     sizeof(struct whereabouts) + 8)
+
 static uint32_t record_size(size_t texts)
 {
     return (uint32_t)((sizeof(struct record) + texts + 7) & ~(size_t)7);
@@ -104,74 +102,10 @@ static size_t name_len_of(const struct br_span *span)
     return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(span->name, JOIN_VALUE_MAX);
 }
 
-/* Tells who wants to know that the span takes over `figures`. */
-static void adopted(const struct join_entry *e, const struct join_figures *figures,
-                    struct join_tally *out)
-{
-    const struct join_span span = {.trace_id = e->span->trace_id,
-                                   .span_id = e->span->span_id,
-                                   .parent_id = e->span->parent_id,
-                                   .start_ns = e->span->start_ns,
-                                   .end_ns = e->span->end_ns,
-                                   .thread = e->extra ? e->extra->thread : 0,
-                                   .thread_name = e->extra ? e->extra->thread_name : 0,
-                                   .kind = e->span->kind,
-                                   .status = e->span->status,
-                                   .name = e->span->name,
-                                   .name_len = name_len_of(e->span),
-                                   .service = e->origin->service,
-                                   .service_len = e->origin->service_len,
-                                   .attributes = e->extra ? e->extra->attributes : NULL,
-                                   .attributes_len = e->extra ? e->extra->attributes_len : 0};
-    if (out->on_adopted)
-        out->on_adopted(out->arg, &span, figures);
-}
-
-/* Takes the figures of a span's earlier record: of samples that came first, or of the same span
- * that is sent again. */
-static uint32_t take_over(struct join_table *t, struct shard *s, struct record *old,
-                          const struct join_entry *e, uint32_t now, struct join_tally *out)
-{
-    uint32_t figures = old->figures;
-    if (old->pending && expired(t, old, now)) {
-        leave(t, s, old, now, out);
-        return 0;
-    }
-    if (old->pending) {
-        tally_figures(out->late, figures_at(t, s, figures), out);
-        adopted(e, figures_at(t, s, figures), out);
-        out->adopted++;
-        s->n_pending--;
-    } else {
-        s->n_spans--;
-    }
-    old->figures = 0;
-    old->dead = true;
-    return figures;
-}
-
-/* Puts the span that is entered at `position` in the place of an earlier record of it, whose
- * figures it takes; false when there is none. */
-__attribute__((noinline)) static bool replace(struct join_table *t, struct shard *s,
-                                              struct home home, const struct join_entry *e,
-                                              uint64_t position, uint32_t now,
-                                              uint32_t *ret_figures, struct join_tally *out)
-{
-    struct place place = join_slots_find(s, home, br_load64(e->span->span_id), e->span->trace_id);
-    struct record *old = record_at(s, &place);
-    if (!old)
-        return false;
-    *ret_figures = take_over(t, s, old, e, now, out);
-    set_slot(place.bucket, (unsigned)place.slot, home.tag, position);
-    if (place.bucket != home.bucket)
-        set_spilled(home.bucket, position);
-    return true;
-}
-
 static bool is_located(const struct join_table *t, const struct join_entry *e)
 {
-    return t->threads && e->span->trace_id && e->extra && e->extra->thread && e->origin->where &&
-           e->origin->where->v[JOIN_PROCESS];
+    return t->threads && br_span_has_trace(&e->span->head) && e->extra && e->extra->thread &&
+           e->origin->where && e->origin->where->v[JOIN_PROCESS];
 }
 
 /* As br_put_bytes, in line for what names are long: the middle is copied twice. */
@@ -196,7 +130,7 @@ static inline uint8_t *put_text(uint8_t *p, const uint8_t *text, size_t len)
 }
 
 struct shape {
-    uint32_t size, figures;
+    uint32_t size;
     uint8_t name_len;
     bool located;
 };
@@ -209,27 +143,20 @@ static inline void write_record(struct record *r, const struct join_entry *e,
     const struct br_span *span = e->span;
     const struct join_origin *origin = e->origin;
     const struct join_extra *extra = e->extra ? e->extra : &none;
-    r->span_id = br_load64(span->span_id);
-    if (span->trace_id)
-        memcpy(r->trace_id, span->trace_id, 16);
-    else
-        memset(r->trace_id, 0, 16);
-    r->parent_id = span->parent_id ? br_load64(span->parent_id) : 0;
-    r->start_ns = span->start_ns;
-    r->end_ns = span->end_ns;
+    r->head = span->head;
     r->thread = extra->thread;
     r->thread_name = extra->thread_name;
-    r->figures = shape->figures;
+    r->figures = 0;
     r->seen = seen;
-    memset(r->before, 0, sizeof r->before);
-    r->size8 = (uint16_t)(shape->size / 8);
-    r->attributes_len = (uint16_t)extra->attributes_len;
+    r->before = origin->service_hash & SERVICE_MASK;
+    r->size8 = shape->size / 8 & UINT16_MAX;
+    r->attributes_len = extra->attributes_len & UINT16_MAX;
     r->name_len = shape->name_len;
-    r->service_len = (uint8_t)origin->service_len;
+    r->service_len = origin->service_len & UINT8_MAX;
     r->kind = span->kind;
     r->status = span->status;
     r->pending = r->dead = false;
-    r->has_trace = span->trace_id != NULL;
+    r->has_trace = br_span_has_trace(&span->head);
     r->located = shape->located;
     r->spare = 0;
     uint8_t *text = (uint8_t *)(r + 1);
@@ -244,189 +171,98 @@ static inline void write_record(struct record *r, const struct join_entry *e,
                                                   .service = origin->where->v[JOIN_SERVICE]};
 }
 
-/* A span to be entered, looked up. */
-struct coming {
-    struct home home;
-    uint64_t shard, family; /* a number, a hash */
-};
-
-/* Links the record with those of its trace and service, and of its thread. */
-static inline void link_record(struct join_table *t, struct shard *s, const struct join_entry *e,
-                               uint64_t family, struct record *r, uint64_t position)
-{
-    uint32_t shard = (uint32_t)(s - t->shards);
-    if (e->origin->service_hash && e->span->trace_id)
-        join_chain_enter(t, &t->families[family & t->families_mask], shard, r->before, position);
-    if (!r->located)
-        return;
-    struct whereabouts *a = whereabouts_of(r);
-    uint64_t hash = thread_hash(t, e->extra->thread, a->process);
-    join_chain_enter(t, &t->threads[hash & t->families_mask], shard, a->before, position);
-}
-
-/* Enters a span, and returns its record, which ends at the head. */
-__attribute__((always_inline)) static inline struct record *
-enter(struct join_table *t, struct shard *s, struct home home, const struct join_entry *e,
-      uint32_t now, struct join_tally *out)
+static inline void append(struct join_table *t, struct shard *s, const struct join_entry *e,
+                          uint32_t now, struct join_tally *out)
 {
     struct shape shape = {.name_len = (uint8_t)name_len_of(e->span), .located = is_located(t, e)};
     shape.size = record_size(shape.name_len + e->origin->service_len +
                              (e->extra ? e->extra->attributes_len : 0)) +
                  (shape.located ? (uint32_t)sizeof(struct whereabouts) : 0);
-    struct record *r = reserve(t, s, shape.size, now, out);
-    uint64_t position = s->head - shape.size;
-    if (is_new(s, home) || !replace(t, s, home, e, position, now, &shape.figures, out)) {
-        struct place place = spare(s, home);
-        if (live(s, place.bucket, (unsigned)place.slot))
-            leave(t, s, record_at(s, &place), now, out);
-        fill(home, &place, position);
-    }
-    write_record(r, e, &shape, now);
+    write_record(reserve(t, s, shape.size, now, out), e, &shape, now);
     s->n_spans++;
-    return r;
 }
 
-#define AHEAD 256u
-#define WARM_BYTES 112u /* about what a record takes */
-#define WARM_AT_ONCE 16u
+#define WARM_BYTES 2048u /* so far behind the head */
+#define WARM_SPANS 4u
 
-/* Brings on the way what the next records overwrite. In a full ring that is what leaves for them.
- */
-static void warm(const struct shard *s, uint64_t bytes)
+/* Brings on the way what a record overwrites soon, in a full ring what leaves for it; and what a
+ * span to come has. */
+static inline void warm(const struct shard *s, const struct join_entry *soon)
 {
-    const uint8_t *head = s->ring + s->head_at;
-    uint64_t most = s->ring_size - s->head_at;
-    for (uint64_t i = 0; i < bytes && i < most; i += 64)
-        __builtin_prefetch(head + i, 1);
+    const uint8_t *p = s->ring + s->head_at + WARM_BYTES; /* or a little behind the ring */
+    __builtin_prefetch(p, 1);
+    __builtin_prefetch(p + 64, 1);
+    __builtin_prefetch(soon->span);
+    __builtin_prefetch(soon->span->name);
 }
 
-/* The hash of a span's family; that of the one before, which is most likely of the same trace. */
-static inline uint64_t family_after(const struct join_table *t, const struct join_entry *e,
-                                    uint64_t before)
+/* The entries that `order` names, or as they come; of one shard. */
+static inline void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
+                            const uint16_t *order, unsigned n, uint32_t now, struct join_tally *out)
 {
-    const struct join_entry *last = e - 1;
-    const uint8_t *a = e->span->trace_id, *b = last->span->trace_id;
-    bool same = b && br_load64(a) == br_load64(b) && br_load64(a + 8) == br_load64(b + 8) &&
-                e->origin == last->origin;
-    return same ? before : family_hash(t, a, e->origin->service_hash);
-}
-
-/* Hashes an entry, and brings on the way the cache lines that it will touch. `before`: of the one
- * before it, or NULL. */
-static inline void look_up(struct join_table *t, const struct join_entry *e,
-                           const struct coming *before, struct coming *ret)
-{
-    const struct br_span *span = e->span;
-    uint64_t hash = mix(t, br_load64(span->span_id));
-    ret->shard = hash & (n_shards(t) - 1);
-    ret->home = home_of(&t->shards[ret->shard], hash);
-    __builtin_prefetch(ret->home.bucket, 1);
-    if (!span->trace_id)
-        return;
-    ret->family = before ? family_after(t, e, before->family)
-                         : family_hash(t, span->trace_id, e->origin->service_hash);
-    __builtin_prefetch(&t->families[ret->family & t->families_mask], 1);
-}
-
-/* The entries that `order` names, all of one shard. They are linked when all are written: an
- * exchange waits for everything written before it, and so only the first one has to. */
-static void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
-                     const struct coming *coming, const uint16_t *order, unsigned n, uint32_t now,
-                     struct join_tally *out)
-{
-    uint64_t positions[AHEAD];
-    lock(t, s);
-    warm(s, n * WARM_BYTES);
+    bool sleeps = join_index_sleeps(t, s, now);
+    unsigned group = join_index_group(s);
+    struct join_indexing ix;
+    if (!sleeps)
+        join_index_begin(t, s, &ix, now, out);
     for (unsigned i = 0; i < n; i++) {
-        const struct record *r = enter(t, s, coming[order[i]].home, &entries[order[i]], now, out);
-        positions[i] = s->head - size_of(r);
+        unsigned soon = i + WARM_SPANS < n ? i + WARM_SPANS : i;
+        warm(s, &entries[order ? order[soon] : soon]);
+        append(t, s, &entries[order ? order[i] : i], now, out);
+        if (!sleeps && (i + 1) % group == 0)
+            join_index_next(t, s, &ix, now, out);
     }
-    for (unsigned i = 0; i < n; i++)
-        if (positions[i] >= s->tail) /* those behind it have not driven it out already */
-            link_record(t, s, &entries[order[i]], coming[order[i]].family, at(s, positions[i]),
-                        positions[i]);
-    unlock(t, s);
+    if (sleeps) {
+        join_index_bound(t, s, now, out);
+        return;
+    }
+    while (ix.seen < s->head)
+        join_index_next(t, s, &ix, now, out);
+    join_index_finish(t, s, &ix, now, out);
 }
 
-/* Up to AHEAD entries, sorted by shard, so that each lock is taken once. */
+#define AT_ONCE 256u
+
+/* Up to AT_ONCE entries, of all shards, sorted by shard, so that each lock is taken once. */
 static void enter_sorted(struct join_table *t, const struct join_entry *entries, unsigned n,
                          uint32_t now, struct join_tally *out)
 {
-    struct coming coming[AHEAD];
-    uint16_t order[AHEAD], first[SHARDS + 1] = {0}, next[SHARDS];
+    uint8_t shards[AT_ONCE];
+    uint16_t order[AT_ONCE], first[SHARDS + 1] = {0}, next[SHARDS];
     for (unsigned i = 0; i < n; i++) {
-        look_up(t, &entries[i], i ? &coming[i - 1] : NULL, &coming[i]);
-        first[coming[i].shard + 1]++;
+        shards[i] = mix(t, entries[i].span->head.span_id) & (SHARDS - 1);
+        first[shards[i] + 1]++;
     }
     for (unsigned k = 1; k <= SHARDS; k++)
         first[k] = (uint16_t)(first[k] + first[k - 1]);
     memcpy(next, first, sizeof next);
     for (unsigned i = 0; i < n; i++)
-        order[next[coming[i].shard]++] = (uint16_t)i;
+        order[next[shards[i]]++] = (uint16_t)i;
     for (unsigned k = 0; k < SHARDS; k++) {
-        if (first[k] < first[k + 1])
-            enter_in(t, &t->shards[k], entries, coming, order + first[k], first[k + 1] - first[k],
-                     now, out);
-    }
-}
-
-#define LOOK_AHEAD 16u /* entries, as long as a line takes to come from memory */
-
-/* As they come, by one thread. */
-static void enter_in_order(struct join_table *t, const struct join_entry *entries, size_t n,
-                           uint32_t now, struct join_tally *out)
-{
-    struct shard *s = &t->shards[0];
-    struct coming coming[LOOK_AHEAD], *before = NULL;
-    for (size_t i = 0; i < n + LOOK_AHEAD; i++) {
-        struct coming *c = &coming[i % LOOK_AHEAD];
-        if (i % WARM_AT_ONCE == 0)
-            warm(s, WARM_AT_ONCE * WARM_BYTES);
-        if (i >= LOOK_AHEAD) {
-            const struct join_entry *e = &entries[i - LOOK_AHEAD];
-            struct record *r = enter(t, s, c->home, e, now, out);
-            link_record(t, s, e, c->family, r, s->head - size_of(r));
-        }
-        if (i < n)
-            look_up(t, &entries[i], before, c);
-        before = c;
+        struct shard *s = &t->shards[k];
+        if (first[k] == first[k + 1])
+            continue;
+        lock(t, s);
+        enter_in(t, s, entries, order + first[k], first[k + 1] - first[k], now, out);
+        unlock(t, s);
     }
 }
 
 void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
                       uint64_t now_ms, struct join_tally *out)
 {
-    if (!t->shard_bits) {
-        enter_in_order(t, entries, n, tenths(now_ms), out);
-        return;
+    uint32_t now = tenths(now_ms);
+    join_index_tick(t, now);
+    for (size_t i = 0; i < n; i += AT_ONCE) {
+        unsigned some = (unsigned)(n - i < AT_ONCE ? n - i : AT_ONCE);
+        if (t->shard_bits)
+            enter_sorted(t, entries + i, some, now, out);
+        else
+            enter_in(t, &t->shards[0], entries + i, NULL, some, now, out);
     }
-    for (size_t i = 0; i < n; i += AHEAD)
-        enter_sorted(t, entries + i, (unsigned)(n - i < AHEAD ? n - i : AHEAD), tenths(now_ms),
-                     out);
 }
 
 /* --- Samples -------------------------------------------------------------------------------- */
-
-static void show(struct record *r, join_found_fn *found, void *arg)
-{
-    const uint8_t *text = (const uint8_t *)(r + 1);
-    struct join_span span = {.trace_id = r->has_trace ? r->trace_id : NULL,
-                             .span_id = (const uint8_t *)&r->span_id,
-                             .parent_id = r->parent_id ? (const uint8_t *)&r->parent_id : NULL,
-                             .start_ns = r->start_ns,
-                             .end_ns = r->end_ns,
-                             .thread = r->thread,
-                             .thread_name = r->thread_name,
-                             .kind = r->kind,
-                             .status = r->status,
-                             .name = text,
-                             .name_len = r->name_len,
-                             .service = text + r->name_len,
-                             .service_len = r->service_len,
-                             .attributes = text + r->name_len + r->service_len,
-                             .attributes_len = r->attributes_len};
-    found(arg, &span);
-}
 
 /* Leaves the sample's figures for a span that has not come; false when there is no room. */
 static bool make_pending(struct join_table *t, struct shard *s, struct home home,
@@ -437,8 +273,9 @@ static bool make_pending(struct join_table *t, struct shard *s, struct home home
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = record_size(0);
     struct record *r = reserve(t, s, size, now, out);
+    s->indexed = s->head; /* by what follows */
     *r = (struct record){.size8 = (uint16_t)(size / 8),
-                         .span_id = span_id,
+                         .head.span_id = span_id,
                          .seen = now,
                          .pending = true,
                          .has_trace = sample->trace_id != NULL};
@@ -449,7 +286,7 @@ static bool make_pending(struct join_table *t, struct shard *s, struct home home
         return false;
     }
     if (sample->trace_id)
-        memcpy(r->trace_id, sample->trace_id, 16);
+        memcpy(r->head.trace_id, sample->trace_id, 16);
     add_to_figures(t, figures_of(t, s, r, true), sample, !sample->held);
     fill(home, &place, s->head - size);
     s->n_pending++;
@@ -483,18 +320,22 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     struct home home = home_of(s, hash);
     enum join_result result = JOIN_UNKNOWN;
     uint32_t now = tenths(now_ms);
+    join_index_ask(t);
     lock(t, s);
+    join_index_rest(t, s, now, out); /* with samples that wait nothing may be left */
     struct place place = join_slots_find(s, home, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now)) {
-        leave(t, s, r, now, out);
+        join_record_leave(t, s, r, now, out);
         clear_slot(s, place.bucket, (unsigned)place.slot);
         place.slot = -1;
     } else if (r && !r->pending) {
         result = expired(t, r, now) ? JOIN_TOO_LATE : JOIN_FOUND;
     }
-    if (result == JOIN_FOUND)
-        show(r, found, arg);
+    if (result == JOIN_FOUND) {
+        const struct join_span span = span_of(r);
+        found(arg, &span);
+    }
     if (add && result != JOIN_TOO_LATE)
         remember(t, s, home, &place, sample, now, out);
     unlock(t, s);
@@ -506,14 +347,17 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
 {
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
+    join_index_ask(t);
     lock(t, s);
     struct place place = join_slots_find(s, home_of(s, hash), span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     struct join_figures *f = r && !r->pending ? figures_of(t, s, r, true) : NULL;
     if (f)
         add_to_figures(t, f, sample, false);
-    if (f && found)
-        show(r, found, arg);
+    if (f && found) {
+        const struct join_span span = span_of(r);
+        found(arg, &span);
+    }
     unlock(t, s);
     return f != NULL;
 }
@@ -523,6 +367,7 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 {
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
+    join_index_ask(t);
     lock(t, s);
     struct place place = join_slots_find(s, home_of(s, hash), id, trace_id);
     const struct record *r = record_at(s, &place);
@@ -539,6 +384,9 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
 {
+    uint64_t evicted = atomic_exchange(&t->late_evicted, 0);
+    out->evicted += evicted;
+    out->any = out->any || evicted;
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * t->window + 10;
     uint32_t now = tenths(now_ms);
@@ -591,6 +439,10 @@ static void init_shard(const struct join_table *t, struct shard *s, uint8_t *mem
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
     s->head = s->tail = s->head_at = s->tail_at = RESERVED;
+    s->indexed = RESERVED;
+    uint64_t fit = s->ring_size / RECORD_MAX;
+    s->ahead = fit / 4 < JOIN_INDEX_AHEAD ? (uint32_t)(fit / 4) : JOIN_INDEX_AHEAD;
+    s->asleep = true;
     s->sweep_at = RESERVED + SWEEP_BYTES / s->n_buckets;
 }
 
@@ -634,6 +486,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     br_random_bytes(t->secret, sizeof t->secret);
     t->max_bytes = all + heads;
     t->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;
+    pthread_mutex_init(&t->wake_lock, NULL);
+    atomic_init(&t->asleep, true);
     join_names_init(t);
     return t;
 }
@@ -644,6 +498,7 @@ void join_table_free(struct join_table *t)
         return;
     for (unsigned i = 0; i < n_shards(t); i++)
         pthread_mutex_destroy(&t->shards[i].lock);
+    pthread_mutex_destroy(&t->wake_lock);
     join_names_release(t);
     (void)munmap(t->memory, t->memory_len);
 }

@@ -17,10 +17,11 @@
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
 #define SERVICES 4096u
-#define RESERVED 256u            /* where positions begin, so that zeros are before every tail */
-#define RING_MAX (1ull << 33)    /* bytes of a shard: a quarter of what a slot's position can say */
-#define SWEEP_BYTES (1ull << 34) /* that are entered while all buckets are swept once: half of it  \
-                                  */
+#define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
+#define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
+#define SWEEP_BYTES                                                                                \
+    (1ull << 34) /* that are entered while all buckets are swept once: half of it                  \
+                  */
 
 /* A cache line. Slots are filled one after the other, round and round, so that the next one is the
  * oldest, whose record most likely has left. Tags lie together, so that a few comparisons tell
@@ -39,28 +40,27 @@ _Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
 
 /* In the ring, 8-byte aligned, followed by the texts. */
 struct record {
-    uint64_t span_id;
-    uint8_t trace_id[16];
-    uint64_t parent_id;
-    uint64_t start_ns, end_ns;
+    struct br_span_head head;
     uint32_t thread, thread_name; /* as in join_span */
     uint32_t figures;             /* index + 1; 0: none */
     uint32_t seen;                /* tenths of a second of the monotonic clock */
-    uint8_t before[6];            /* where the span before it of its family may be: family.c */
-    uint16_t size8;               /* bytes with the texts, in units of 8 */
-    uint16_t attributes_len;
-    uint8_t name_len, service_len;
-    uint8_t kind, status;
-    bool pending : 1, has_trace : 1;
-    bool dead : 1;    /* a later record took its place */
-    bool located : 1; /* whereabouts are at its end */
-    uint8_t spare : 4;
+    /* Words that are written, and read at once, as a whole. */
+    uint64_t before : 48; /* where the span before it of its family may be: family.c; until it is
+                             indexed what it has of its service's hash: index.c */
+    uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
+    uint64_t attributes_len : 16;
+    uint64_t name_len : 8, service_len : 8;
+    uint64_t kind : 8, status : 8;
+    uint64_t pending : 1, has_trace : 1;
+    uint64_t dead : 1;    /* a later record took its place */
+    uint64_t located : 1; /* whereabouts are at its end */
+    uint64_t spare : 12;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
 struct whereabouts {
     uint32_t process, host, container, service;
-    uint8_t before[8]; /* the span before it of its thread */
+    uint64_t before; /* the span before it of its thread, as in record */
 };
 
 struct shard {
@@ -70,6 +70,9 @@ struct shard {
     uint8_t *ring;
     uint64_t ring_size, head, tail;   /* positions only grow */
     uint64_t head_at, tail_at;        /* where in the ring they are */
+    uint64_t indexed;                 /* what slots and chains lead to lies before it: index.c */
+    uint32_t ahead;                   /* records that may be on their way there */
+    bool asleep;                      /* it need not be as far as the head */
     uint64_t sweep_at;                /* the head at which the next bucket is swept */
     uint64_t swept;                   /* buckets, in all */
     uint8_t *figures;                 /* n_figures of the table's figures_size */
@@ -90,8 +93,13 @@ struct join_table {
     unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
-    _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
-    pthread_mutex_t names_lock; /* of everything below */
+    _Atomic uint64_t *threads; /* likewise, of each thread, families_mask + 1; NULL: none */
+    pthread_mutex_t wake_lock;
+    _Atomic bool asleep, asked;    /* some shard is; somebody asked since that was last looked at */
+    _Atomic uint32_t clock;        /* when spans came last, in tenths of a second */
+    _Atomic uint32_t awake_until;  /* likewise */
+    _Atomic uint64_t late_evicted; /* spans that left inside the window, and nobody counted yet */
+    pthread_mutex_t names_lock;    /* of everything below */
     char *types[JOIN_TYPES];
     unsigned n_types;
     struct br_map *values[KEYS_MAX];
@@ -164,9 +172,41 @@ static inline struct record *at(const struct shard *s, uint64_t position)
     return (struct record *)(void *)(s->ring + offset);
 }
 
+/* Moves on by a record's size; a record does not go round the ring's end. */
+static inline void forward(const struct shard *s, uint64_t *position, uint64_t *in_ring,
+                           uint32_t size)
+{
+    *position += size;
+    *in_ring += size;
+    if (*in_ring == s->ring_size)
+        *in_ring = 0;
+}
+
 static inline uint32_t size_of(const struct record *r)
 {
     return r->size8 * 8u;
+}
+
+/* What is said of a record's span; pointing into the record. */
+static inline struct join_span span_of(const struct record *r)
+{
+    const uint8_t *text = (const uint8_t *)(r + 1);
+    return (struct join_span){.trace_id = r->has_trace ? r->head.trace_id : NULL,
+                              .span_id = (const uint8_t *)&r->head.span_id,
+                              .parent_id =
+                                  r->head.parent_id ? (const uint8_t *)&r->head.parent_id : NULL,
+                              .start_ns = r->head.start_ns,
+                              .end_ns = r->head.end_ns,
+                              .thread = r->thread,
+                              .thread_name = r->thread_name,
+                              .kind = r->kind,
+                              .status = r->status,
+                              .name = text,
+                              .name_len = r->name_len,
+                              .service = text + r->name_len,
+                              .service_len = r->service_len,
+                              .attributes = text + r->name_len + r->service_len,
+                              .attributes_len = r->attributes_len};
 }
 
 static inline struct whereabouts *whereabouts_of(const struct record *r)
@@ -174,6 +214,10 @@ static inline struct whereabouts *whereabouts_of(const struct record *r)
     return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)r + size_of(r) -
                                           sizeof(struct whereabouts));
 }
+
+/* Notes that a record leaves, whose place is wanted. Under the shard's lock; table.c. */
+void join_record_leave(struct join_table *t, struct shard *s, struct record *r, uint32_t now,
+                       struct join_tally *out);
 
 /* --- Figures: under the shard's lock -----------------------------------------------------------
  */
@@ -216,6 +260,10 @@ void join_names_release(struct join_table *t);
 /* --- Families: family.c --------------------------------------------------------------------------
  */
 
+#define PLACE_MASK 0xffffffffffffu
+#define SERVICE_MASK PLACE_MASK /* what families are told apart by of a service's hash */
+
+/* `service`: within SERVICE_MASK. */
 static inline uint64_t family_hash(const struct join_table *t, const uint8_t *trace_id,
                                    uint64_t service)
 {
@@ -227,10 +275,10 @@ static inline uint64_t thread_hash(const struct join_table *t, uint32_t thread, 
     return mix(t, (uint64_t)thread << 32 | process);
 }
 
-/* Makes the record at `position` the newest of those whose newest `*newest` says; the one before it
- * goes to `before` (six bytes). Under the shard's lock. */
-static inline void join_chain_enter(const struct join_table *t, _Atomic uint64_t *newest,
-                                    uint32_t shard, uint8_t *before, uint64_t position)
+/* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
+ * one before it. Under the shard's lock. */
+static inline uint64_t join_chain_enter(const struct join_table *t, _Atomic uint64_t *newest,
+                                        uint32_t shard, uint64_t position)
 {
     uint64_t place = position / 8 << t->shard_bits | shard;
     uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
@@ -238,5 +286,5 @@ static inline void join_chain_enter(const struct join_table *t, _Atomic uint64_t
         old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
     else
         atomic_store_explicit(newest, place, memory_order_release);
-    memcpy(before, &old, 6);
+    return old & PLACE_MASK;
 }

@@ -25,6 +25,18 @@ static bool check_id(struct br_walker *w, size_t len, size_t want)
                                       : "a span id must have 8 bytes or none");
 }
 
+/* An id field of a span: the last one counts, and an empty one is none. */
+static bool take_id(struct br_walker *w, const struct br_field *f, void *id, size_t want)
+{
+    if (!check_id(w, f->value, want))
+        return false;
+    if (f->value)
+        memcpy(id, f->data, want);
+    else
+        memset(id, 0, want);
+    return true;
+}
+
 static bool walk_event(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, I64, LEN, LEN, VARINT};
@@ -85,16 +97,13 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
 {
     switch (f->number) {
     case 1:
-        span->trace_id = f->value ? f->data : NULL;
-        return check_id(w, f->value, 16);
+        return take_id(w, f, span->head.trace_id, 16);
     case 2:
-        span->span_id = f->value ? f->data : NULL;
-        return check_id(w, f->value, 8);
+        return take_id(w, f, &span->head.span_id, 8);
     case 3:
         return br_walk_string(w, f->data, f->value);
     case 4:
-        span->parent_id = f->value ? f->data : NULL;
-        return check_id(w, f->value, 8);
+        return take_id(w, f, &span->head.parent_id, 8);
     case 5:
         span->name = f->data;
         span->name_len = (uint32_t)f->value;
@@ -103,10 +112,10 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
         span->kind = (uint8_t)f->value;
         return true;
     case 7:
-        span->start_ns = f->value;
+        span->head.start_ns = f->value;
         return true;
     case 8:
-        span->end_ns = f->value;
+        span->head.end_ns = f->value;
         return true;
     case 9:
         return br_walk_attribute(w, f->data, f->data + f->value, DEPTH_IN_SPAN);
@@ -154,19 +163,19 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         case 0x0a:
             if (end - p < 18 || p[1] != 16)
                 break;
-            span->trace_id = p + 2;
+            memcpy(span->head.trace_id, p + 2, 16);
             p += 18;
             continue;
         case 0x12:
             if (end - p < 10 || p[1] != 8)
                 break;
-            span->span_id = p + 2;
+            span->head.span_id = br_load64(p + 2);
             p += 10;
             continue;
         case 0x22:
             if (end - p < 10 || p[1] != 8)
                 break;
-            span->parent_id = p + 2;
+            span->head.parent_id = br_load64(p + 2);
             p += 10;
             continue;
         case 0x2a:
@@ -188,13 +197,13 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         case 0x39:
             if (end - p < 9)
                 break;
-            span->start_ns = br_load64(p + 1);
+            span->head.start_ns = br_load64(p + 1);
             p += 9;
             continue;
         case 0x41:
             if (end - p < 9)
                 break;
-            span->end_ns = br_load64(p + 1);
+            span->head.end_ns = br_load64(p + 1);
             p += 9;
             continue;
         default:
@@ -237,6 +246,18 @@ static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint
     return &item->spans[n];
 }
 
+/* Field by field: a whole struct would be zeroed first, by what is slow to start. */
+static inline void begin_span(struct br_span *span, const struct br_field *f, uint32_t part)
+{
+    memset(&span->head, 0, sizeof span->head);
+    span->body = f->data;
+    span->name = span->thread = NULL;
+    span->body_len = (uint32_t)f->value;
+    span->name_len = 0;
+    span->part = part;
+    span->kind = span->status = 0;
+}
+
 static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct br_part *part,
                              const uint8_t *p, const uint8_t *end)
 {
@@ -255,9 +276,7 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
                 span = span_slot(w, item, item->n_items + part->n_items, (size_t)(end - f.data));
                 if (!span)
                     return false;
-                *span = (struct br_span){.body = f.data,
-                                         .body_len = (uint32_t)f.value,
-                                         .part = (uint32_t)(part - item->parts)};
+                begin_span(span, &f, (uint32_t)(part - item->parts));
             }
             if (!walk_span(w, f.data, p, span))
                 return false;

@@ -4,10 +4,10 @@
  * and exactly one outcome.
  *
  * An export request of either signal is a list of top-level fields. Each becomes a part: a
- * ResourceSpans or ResourceProfiles, the profiles dictionary, or a field that we do not know. A part
- * keeps the very bytes that came, and beside them, where a processor changed it, a new Resource;
- * untouched parts leave byte for byte as they came. Concatenated requests are a request, so a batch
- * of traces is nothing but the parts of its items.
+ * ResourceSpans or ResourceProfiles, the profiles dictionary, or a field that we do not know. A
+ * part keeps the very bytes that came, and beside them, where a processor changed it, a new
+ * Resource; untouched parts leave byte for byte as they came. Concatenated requests are a request,
+ * so a batch of traces is nothing but the parts of its items.
  *
  * Who answers for the items (spans or samples) is kept by number: `n_held` is what this item owes
  * the ledger. It moves with the data (br_item_absorb), and is settled as sent, rejected or dropped
@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -45,10 +46,10 @@ enum br_part_kind {
 
 struct br_part {
     enum br_part_kind kind;
-    bool extension;       /* DICTIONARY: further entries, which go on the wire as part of the first */
-    uint32_t n_items;     /* spans or samples in it */
-    struct br_buf *buf;   /* keeps `raw` alive */
-    const uint8_t *raw;   /* tag, length and body, as they came */
+    bool extension;     /* DICTIONARY: further entries, which go on the wire as part of the first */
+    uint32_t n_items;   /* spans or samples in it */
+    struct br_buf *buf; /* keeps `raw` alive */
+    const uint8_t *raw; /* tag, length and body, as they came */
     uint32_t raw_len;
     uint32_t body_at;     /* where the body starts in `raw` */
     uint32_t res_at;      /* RESOURCE: where its Resource field starts (the tag), from `raw` ... */
@@ -59,20 +60,31 @@ struct br_part {
     uint32_t new_resource_len;
 };
 
-/* A span as the walk found it; every pointer into its part's bytes. Made only where a consumer asked
- * for it (br_component.wants_spans). */
+/* Of a span what tells it apart and places it. An id of zeros is none: it is not valid on the wire
+ * (trace.proto, Span.trace_id and span_id). */
+struct br_span_head {
+    uint8_t trace_id[16];
+    uint64_t span_id, parent_id; /* bytes as on the wire */
+    uint64_t start_ns, end_ns;
+};
+
+static inline bool br_span_has_trace(const struct br_span_head *head)
+{
+    static const uint8_t none[16];
+    return memcmp(head->trace_id, none, sizeof none) != 0;
+}
+
+/* A span as the walk found it; every pointer into its part's bytes. Made only where a consumer
+ * asked for it (br_component.wants_spans). */
 struct br_span {
+    struct br_span_head head;
     const uint8_t *body;
-    const uint8_t *trace_id;  /* 16 bytes, or NULL */
-    const uint8_t *span_id;   /* 8 bytes, or NULL */
-    const uint8_t *parent_id; /* 8 bytes, or NULL */
     const uint8_t *name;
     const uint8_t *thread; /* the field of the first attribute whose key begins with "thread.", or
                               NULL */
-    uint64_t start_ns, end_ns;
     uint32_t body_len, name_len;
-    uint32_t part; /* index of its part in the item */
-    uint8_t kind;  /* Span.SpanKind */
+    uint32_t part;  /* index of its part in the item */
+    uint8_t kind;   /* Span.SpanKind */
     uint8_t status; /* Status.StatusCode */
 };
 
@@ -91,17 +103,17 @@ struct br_item {
     struct br_span *spans;    /* n_items of them in order, in spans_buf; or NULL */
     struct br_buf *spans_buf; /* or NULL */
     struct br_arena arena;
-    uint32_t received_items;   /* n_items when it was received */
-    uint64_t received_ms;      /* monotonic */
-    const char *metadata;      /* client metadata that processors asked for (br_component.metadata_keys),
-                                  or NULL: name\0value\0 pairs, ended by an empty name; in the arena */
+    uint32_t received_items; /* n_items when it was received */
+    uint64_t received_ms;    /* monotonic */
+    const char *metadata; /* client metadata that processors asked for (br_component.metadata_keys),
+                             or NULL: name\0value\0 pairs, ended by an empty name; in the arena */
     struct br_outcome outcome; /* valid once finished */
     br_item_done_fn *done;     /* set by who made the item; NULL: nobody waits */
     void *done_arg;
-    struct br_item *parent;    /* folds our outcome into its own; NULL: none */
-    uint32_t n_children;       /* unfinished ones */
+    struct br_item *parent; /* folds our outcome into its own; NULL: none */
+    uint32_t n_children;    /* unfinished ones */
     bool finished, parent_released;
-    bool attempt; /* a try at its parent: debt goes back, the outcome is not folded */
+    bool attempt;        /* a try at its parent: debt goes back, the outcome is not folded */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
@@ -111,15 +123,16 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 /* Enters the item's n_items into the ledger as received; from then on it owes them. */
 void br_item_received(struct br_item *item);
 
-/* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns 0
- * or BR_ENOMEM. */
+/* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns
+ * 0 or BR_ENOMEM. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
 /* Moves all parts, and the ledger debt, of `from` to the end of `into`; `from` is left empty, to be
  * finished. Neither has spans afterwards. Returns 0 or BR_ENOMEM; on failure nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
-/* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no memory. */
+/* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no
+ * memory. */
 bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
 
 /* The value of a key of the item's metadata (in any case), or NULL. */
@@ -147,23 +160,25 @@ size_t br_part_size(const struct br_part *part);
 int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out);
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* What a child owes the ledger: nothing; its share of what the parent owes, which moves to it; or the
- * same once more, because it goes to a further destination (the ledger counts it as received again). */
+/* What a child owes the ledger: nothing; its share of what the parent owes, which moves to it; or
+ * the same once more, because it goes to a further destination (the ledger counts it as received
+ * again). */
 enum br_debt { BR_DEBT_NONE, BR_DEBT_MOVE, BR_DEBT_COPY };
 
-/* A child of `item`: with `share`, it refers to all parts of the parent; without, it is empty and the
- * caller fills it (then br_item_take_debt). Its outcome folds into the parent's, which is finished
- * when its last child is and br_item_release_parent was called; what a child still owes when it ends
- * other than BR_DONE goes back to the parent. NULL when there is no memory. */
+/* A child of `item`: with `share`, it refers to all parts of the parent; without, it is empty and
+ * the caller fills it (then br_item_take_debt). Its outcome folds into the parent's, which is
+ * finished when its last child is and br_item_release_parent was called; what a child still owes
+ * when it ends other than BR_DONE goes back to the parent. NULL when there is no memory. */
 struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt);
 
-/* A child that shares all parts and takes all debt, for one try at delivering `item`: `done` is called
- * with its outcome, which is not folded into the parent's; unless BR_DONE, the debt is back by then.
- * NULL when there is no memory. */
+/* A child that shares all parts and takes all debt, for one try at delivering `item`: `done` is
+ * called with its outcome, which is not folded into the parent's; unless BR_DONE, the debt is back
+ * by then. NULL when there is no memory. */
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg);
 
-/* Gives up waiting for an attempt that has not been completed: its callback is not called; instead the
- * item that it is a try at ends with it, and what that then owes is dropped for `reason` (a constant). */
+/* Gives up waiting for an attempt that has not been completed: its callback is not called; instead
+ * the item that it is a try at ends with it, and what that then owes is dropped for `reason` (a
+ * constant). */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece`, a part of the data of `item`, its child and gives it its share of the debt. */
@@ -189,7 +204,8 @@ void br_item_done(struct br_item *item);
 void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why);
 void br_item_reject(struct br_item *item, enum br_status status, const char *why);
 
-/* Runs a finished item's callback, folds it into its parent and frees it. Only for the host's turn. */
+/* Runs a finished item's callback, folds it into its parent and frees it. Only for the host's turn.
+ */
 void br_item_complete(struct br_item *item);
 
 /* Frees an item that was never handed to a consumer. What it owes is settled as rejected. */

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <assert.h>
+#include <string.h>
 
 #include "pipeline/item.h"
 #include "processors/join/table.h"
@@ -21,15 +22,16 @@ static inline void enter_spans(struct join_table *t, const struct join_span *spa
     assert(n <= ENTER_MAX);
     for (size_t i = 0; i < n; i++) {
         const struct join_span *s = &spans[i];
-        found[i] = (struct br_span){.trace_id = s->trace_id,
-                                    .span_id = s->span_id,
-                                    .parent_id = s->parent_id,
+        found[i] = (struct br_span){.head = {.start_ns = s->start_ns, .end_ns = s->end_ns},
                                     .name = s->name,
                                     .name_len = (uint32_t)s->name_len,
-                                    .start_ns = s->start_ns,
-                                    .end_ns = s->end_ns,
                                     .kind = s->kind,
                                     .status = s->status};
+        memcpy(&found[i].head.span_id, s->span_id, 8);
+        if (s->trace_id)
+            memcpy(found[i].head.trace_id, s->trace_id, 16);
+        if (s->parent_id)
+            memcpy(&found[i].head.parent_id, s->parent_id, 8);
         origins[i] = (struct join_origin){.service = s->service,
                                           .service_len = s->service_len,
                                           .service_hash = service_hash,

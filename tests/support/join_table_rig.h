@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The join's table under a test: spans and samples by number, entered and looked for one at a time.
- * A program runs its tests twice, with tables of one thread and with shared ones.
+ * A program runs its tests for tables of one thread and for shared ones, and each for tables that
+ * index spans as they come and for those that are asleep until somebody asks.
  */
 #pragma once
 
@@ -28,8 +29,12 @@ struct ids {
     uint8_t trace[16], span[8];
 };
 
-/* Whether tables are made for many threads. */
-extern bool table_rig_shared;
+/* Whether tables are made for many threads; whether somebody has asked already. */
+extern bool table_rig_shared, table_rig_awake;
+
+/* Sets both for way 0, 1, 2 ... of running a program's tests, and names it; NULL behind the last.
+ */
+const char *table_rig_way(unsigned way);
 
 struct join_table *table_rig_new(size_t bytes);
 

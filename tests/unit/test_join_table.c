@@ -574,7 +574,9 @@ int main(void)
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),
     };
-    int failed = cmocka_run_group_tests_name("join table of one thread", tests, NULL, NULL);
-    table_rig_shared = true;
-    return failed + cmocka_run_group_tests_name("join table, shared", tests, NULL, NULL);
+    int failed = 0;
+    const char *name;
+    for (unsigned way = 0; (name = table_rig_way(way)); way++)
+        failed += cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    return failed;
 }

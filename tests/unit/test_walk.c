@@ -479,7 +479,7 @@ static void two_resources_are_one(void **state)
             const struct br_part *part = &c->item->parts[0];
             assert_true(c->item->spans[0].body >= part->raw &&
                         c->item->spans[0].body < part->raw + part->raw_len);
-            assert_memory_equal(c->item->spans[0].span_id, "12345678", 8);
+            assert_memory_equal(&c->item->spans[0].head.span_id, "12345678", 8);
         }
         wire_free(&w);
         wire_free(&want);
@@ -521,13 +521,13 @@ static void spans_are_listed_where_somebody_wants_them(void **state)
         const struct br_part *part = &c->item->parts[s->part];
         uint64_t id = 0;
         for (int i = 0; i < 8; i++)
-            id = id << 8 | s->span_id[i];
+            id = id << 8 | ((const uint8_t *)&s->head.span_id)[i];
         assert_int_equal(id, n);
-        assert_int_equal(s->trace_id[15], n / 4 % 256);
-        assert_null(s->parent_id);
+        assert_int_equal(s->head.trace_id[15], n / 4 % 256);
+        assert_true(s->head.parent_id == 0);
         assert_int_equal(s->kind, n % 6);
-        assert_true(s->start_ns == 1767225600000000000u + n);
-        assert_true(s->end_ns == s->start_ns + 1000);
+        assert_true(s->head.start_ns == 1767225600000000000u + n);
+        assert_true(s->head.end_ns == s->head.start_ns + 1000);
         assert_int_equal(s->name_len, n % 3 ? 5 : 14);
         assert_memory_equal(s->name, n % 3 ? "GET /" : "POST /checkout", s->name_len);
         assert_int_equal(s->status, 0);
@@ -560,7 +560,7 @@ static void the_last_of_a_field_counts(void **state)
     const struct br_span *s = &c->item->spans[0];
     assert_int_equal(s->kind, 5);
     assert_int_equal(s->status, 2);
-    assert_null(s->parent_id);
+    assert_true(s->head.parent_id == 0);
     assert_memory_equal(s->name, "last", 4);
     wire_free(&w);
 }
