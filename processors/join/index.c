@@ -3,7 +3,7 @@
 
 #include "processors/join/slots.h"
 
-#define BACKLOG_MAX (64ull << 20) /* bytes of a table: some 20 ms when somebody asks */
+#define BACKLOG_MAX (64ull << 20) /* bytes: some 20 to 40 ms when somebody asks */
 #define AWAKE_MIN 600u            /* tenths of a second after somebody asked; a window, if longer */
 
 /* --- One record --------------------------------------------------------------------------------
@@ -207,49 +207,26 @@ void join_index_begin(struct join_table *t, struct shard *s, struct join_indexin
 
 void join_index_tick(struct join_table *t, uint32_t now)
 {
-    if (atomic_load_explicit(&t->clock, memory_order_relaxed) == now)
+    if (t->shard_bits || t->clock == now)
         return;
-    atomic_store(&t->clock, now);
-    if (atomic_exchange(&t->asked, false))
-        atomic_store(&t->awake_until, now + (t->window > AWAKE_MIN ? t->window : AWAKE_MIN));
-}
-
-/* Nobody has asked for long enough. */
-static bool is_late(const struct join_table *t, uint32_t now)
-{
-    return !atomic_load(&t->asked) && (int32_t)(now - atomic_load(&t->awake_until)) > 0;
-}
-
-bool join_index_sleeps(struct join_table *t, struct shard *s, uint32_t now)
-{
-    /* Not while somebody wakes all shards, one after the other. */
-    if (!s->asleep && is_late(t, now) && pthread_mutex_trylock(&t->wake_lock) == 0) {
-        atomic_store(&t->asleep, true); /* before anything is left unindexed */
-        s->asleep = true;
-        pthread_mutex_unlock(&t->wake_lock);
-    }
-    return s->asleep && !s->n_pending;
+    t->clock = now;
+    if (t->asked)
+        t->awake_until = now + (t->window > AWAKE_MIN ? t->window : AWAKE_MIN);
+    else if ((int32_t)(now - t->awake_until) > 0)
+        t->asleep = true;
+    t->asked = false;
 }
 
 void join_index_bound(struct join_table *t, struct shard *s, uint32_t now, struct join_tally *out)
 {
-    uint64_t most = BACKLOG_MAX >> t->shard_bits;
-    if (s->head - s->indexed > most)
-        index_until(t, s, s->head - most, now, out);
+    if (s->head - s->indexed > BACKLOG_MAX)
+        index_until(t, s, s->head - BACKLOG_MAX, now, out);
 }
 
 void join_index_wake(struct join_table *t)
 {
-    struct join_tally tally = {0};
-    pthread_mutex_lock(&t->wake_lock);
-    for (unsigned k = 0; atomic_load(&t->asleep) && k < n_shards(t); k++) {
-        struct shard *s = &t->shards[k];
-        lock(t, s);
-        s->asleep = false;
-        join_index_rest(t, s, atomic_load(&t->clock), &tally);
-        unlock(t, s);
-    }
-    atomic_store(&t->asleep, false);
-    pthread_mutex_unlock(&t->wake_lock);
-    atomic_fetch_add(&t->late_evicted, tally.evicted);
+    struct join_tally tally = {0}; /* nobody waits, so that nothing but this is counted */
+    t->asleep = false;
+    join_index_rest(t, &t->shards[0], t->clock, &tally);
+    t->late_evicted += tally.evicted;
 }

@@ -6,10 +6,12 @@
  * ever being indexed, which is half of what a span costs in the table.
  *
  * While samples come, and for some time after the last one, the table is awake: a record is indexed
- * when its span is entered. Then it falls asleep, shard by shard, and who asks next wakes all of
- * it: at most BACKLOG_MAX bytes of records are indexed then, some 50 ns each. A shard in which
- * samples wait for their spans does not sleep. Records that are not indexed are only in shards that
- * are asleep and in which nothing is pending; and where one shard is asleep, the table says so.
+ * when its span is entered. Then it falls asleep, and who asks next wakes it: at most BACKLOG_MAX
+ * bytes of records are indexed then, some 50 ns each. Where samples wait for their spans records
+ * are indexed whether it is asleep or not, so that nobody waits for one that is not.
+ *
+ * Only one thread's table sleeps: in a shared one shards would wake one after the other, and
+ * chains, which go through all of them, would not be in the order in which records leave.
  */
 #pragma once
 
@@ -22,9 +24,12 @@
  * has asked for long enough. */
 void join_index_tick(struct join_table *t, uint32_t now);
 
-/* Under the shard's lock, as all until the next word of it. Whether spans that are entered now may
- * stay unindexed. */
-bool join_index_sleeps(struct join_table *t, struct shard *s, uint32_t now);
+/* Whether spans that are entered now may stay unindexed. Under the shard's lock, as all that
+ * follows and takes a shard. */
+static inline bool join_index_sleeps(const struct join_table *t, const struct shard *s)
+{
+    return t->asleep && !s->n_pending;
+}
 
 /* Behind spans that stayed unindexed: there are never more than BACKLOG_MAX. */
 void join_index_bound(struct join_table *t, struct shard *s, uint32_t now, struct join_tally *out);
@@ -66,15 +71,16 @@ static inline unsigned join_index_group(const struct shard *s)
 /* Indexes what is left. */
 void join_index_rest(struct join_table *t, struct shard *s, uint32_t now, struct join_tally *out);
 
-/* Without a lock: wakes all shards. */
+/* Indexes what was left, and from now on all that comes. */
 void join_index_wake(struct join_table *t);
 
 /* Somebody is about to look something up: after this everything is indexed that was entered before.
- * No lock is held. */
+ * Without a lock. */
 static inline void join_index_ask(struct join_table *t)
 {
-    if (!atomic_load_explicit(&t->asked, memory_order_relaxed))
-        atomic_store(&t->asked, true);
-    if (atomic_load(&t->asleep))
+    if (t->shard_bits)
+        return;
+    t->asked = true;
+    if (t->asleep)
         join_index_wake(t);
 }

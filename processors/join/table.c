@@ -200,7 +200,7 @@ static inline void warm(const struct shard *s, const struct join_entry *soon)
 static inline void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
                             const uint16_t *order, unsigned n, uint32_t now, struct join_tally *out)
 {
-    bool sleeps = join_index_sleeps(t, s, now);
+    bool sleeps = join_index_sleeps(t, s);
     unsigned group = join_index_group(s);
     struct join_indexing ix;
     if (!sleeps)
@@ -322,7 +322,6 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     uint32_t now = tenths(now_ms);
     join_index_ask(t);
     lock(t, s);
-    join_index_rest(t, s, now, out); /* with samples that wait nothing may be left */
     struct place place = join_slots_find(s, home, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
     if (r && r->pending && expired(t, r, now)) {
@@ -384,9 +383,11 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
 {
-    uint64_t evicted = atomic_exchange(&t->late_evicted, 0);
-    out->evicted += evicted;
-    out->any = out->any || evicted;
+    if (t->late_evicted) { /* only ever in one thread's table */
+        out->evicted += t->late_evicted;
+        out->any = true;
+        t->late_evicted = 0;
+    }
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * t->window + 10;
     uint32_t now = tenths(now_ms);
@@ -440,9 +441,8 @@ static void init_shard(const struct join_table *t, struct shard *s, uint8_t *mem
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
     s->head = s->tail = s->head_at = s->tail_at = RESERVED;
     s->indexed = RESERVED;
-    uint64_t fit = s->ring_size / RECORD_MAX;
-    s->ahead = fit / 4 < JOIN_INDEX_AHEAD ? (uint32_t)(fit / 4) : JOIN_INDEX_AHEAD;
-    s->asleep = true;
+    uint64_t fit = s->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
+    s->ahead = fit < JOIN_INDEX_AHEAD ? (uint32_t)fit : JOIN_INDEX_AHEAD;
     s->sweep_at = RESERVED + SWEEP_BYTES / s->n_buckets;
 }
 
@@ -486,8 +486,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     br_random_bytes(t->secret, sizeof t->secret);
     t->max_bytes = all + heads;
     t->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;
-    pthread_mutex_init(&t->wake_lock, NULL);
-    atomic_init(&t->asleep, true);
+    t->asleep = !t->shard_bits;
     join_names_init(t);
     return t;
 }
@@ -498,7 +497,6 @@ void join_table_free(struct join_table *t)
         return;
     for (unsigned i = 0; i < n_shards(t); i++)
         pthread_mutex_destroy(&t->shards[i].lock);
-    pthread_mutex_destroy(&t->wake_lock);
     join_names_release(t);
     (void)munmap(t->memory, t->memory_len);
 }

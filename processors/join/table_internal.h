@@ -72,7 +72,6 @@ struct shard {
     uint64_t head_at, tail_at;        /* where in the ring they are */
     uint64_t indexed;                 /* what slots and chains lead to lies before it: index.c */
     uint32_t ahead;                   /* records that may be on their way there */
-    bool asleep;                      /* it need not be as far as the head */
     uint64_t sweep_at;                /* the head at which the next bucket is swept */
     uint64_t swept;                   /* buckets, in all */
     uint8_t *figures;                 /* n_figures of the table's figures_size */
@@ -94,12 +93,11 @@ struct join_table {
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads; /* likewise, of each thread, families_mask + 1; NULL: none */
-    pthread_mutex_t wake_lock;
-    _Atomic bool asleep, asked;    /* some shard is; somebody asked since that was last looked at */
-    _Atomic uint32_t clock;        /* when spans came last, in tenths of a second */
-    _Atomic uint32_t awake_until;  /* likewise */
-    _Atomic uint64_t late_evicted; /* spans that left inside the window, and nobody counted yet */
-    pthread_mutex_t names_lock;    /* of everything below */
+    /* Of one thread's table: index.c. */
+    bool asleep, asked;          /* spans stay unindexed; somebody asked since `clock` moved on */
+    uint32_t clock, awake_until; /* when spans came last, in tenths of a second */
+    uint64_t late_evicted;       /* spans that left inside the window, and nobody counted yet */
+    pthread_mutex_t names_lock;  /* of everything below */
     char *types[JOIN_TYPES];
     unsigned n_types;
     struct br_map *values[KEYS_MAX];

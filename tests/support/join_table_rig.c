@@ -133,9 +133,8 @@ struct join_table *table_rig_new(size_t bytes)
 
 const char *table_rig_way(unsigned way)
 {
-    static const char *const ways[] = {"one thread, asleep", "shared, asleep", "one thread, awake",
-                                       "shared, awake"};
-    table_rig_shared = way & 1;
-    table_rig_awake = way & 2;
-    return way < 4 ? ways[way] : NULL;
+    static const char *const ways[] = {"one thread, asleep", "one thread, awake", "shared"};
+    table_rig_awake = way == 1;
+    table_rig_shared = way == 2;
+    return way < 3 ? ways[way] : NULL;
 }

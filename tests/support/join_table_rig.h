@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The join's table under a test: spans and samples by number, entered and looked for one at a time.
- * A program runs its tests for tables of one thread and for shared ones, and each for tables that
- * index spans as they come and for those that are asleep until somebody asks.
+ * A program runs its tests for tables of one thread that are asleep until somebody asks, for those
+ * that index spans as they come, and for shared ones, which always do.
  */
 #pragma once
 

@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "processors/join/table_internal.h"
+#include "processors/join/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 
@@ -323,92 +323,11 @@ static void families_are_whole_whoever_enters_them(void **state)
     join_table_free(table);
 }
 
-/* --- Sleep -------------------------------------------------------------------------------------
- */
-
-#define BATCHES 10000u
-#define LEAP_MS 100000u
-#define LEAP_EVERY 64u /* batches; in between, some threads think that nobody has asked for long   \
-                        */
-
-struct sleeper {
-    pthread_t id;
-    struct join_table *table;
-    _Atomic uint64_t *clock_ms;
-    uint64_t number, n_asked, n_asleep, n_lost;
-};
-
-static void on_nothing(void *arg, const struct join_span *span)
-{
-    (void)arg;
-    (void)span;
-}
-
-/* Enters batches of spans and, now and then, asks for the last one. */
-static void *enter_and_ask(void *arg)
-{
-    struct sleeper *r = arg;
-    struct join_tally tally = {0};
-    uint64_t seed = r->number + 1;
-    for (uint64_t n = 0; n < BATCHES; n++) {
-        uint64_t now = atomic_fetch_add(r->clock_ms, n % LEAP_EVERY ? 0 : LEAP_MS);
-        struct join_span spans[EACH];
-        uint8_t ids[EACH][8], trace[16] = {1};
-        memcpy(trace + 8, &(uint64_t){n << 8 | r->number}, 8);
-        for (unsigned i = 0; i < EACH; i++) {
-            memcpy(ids[i], &(uint64_t){1 + ((n << 8 | r->number) * EACH + i)}, 8);
-            spans[i] = (struct join_span){.trace_id = trace,
-                                          .span_id = ids[i],
-                                          .service = (const uint8_t *)"shop",
-                                          .service_len = 4};
-        }
-        enter_spans(r->table, spans, EACH, SERVICE, NULL, now, &tally);
-        if (fake_random(&seed) % 16)
-            continue;
-        struct join_relative family[JOIN_FAMILY_MAX];
-        bool more;
-        r->n_asked++;
-        r->n_asleep += atomic_load(&r->table->asleep);
-        if (n % 2)
-            r->n_lost += join_table_family(r->table, trace, (const uint8_t *)"shop", 4, SERVICE,
-                                           family, &more) != EACH;
-        for (unsigned i = 0; i < EACH; i++) {
-            const struct join_sample s = {.trace_id = trace, .span_id = ids[i], .count = 1};
-            r->n_lost +=
-                join_table_sample(r->table, &s, false, now, on_nothing, NULL, &tally) != JOIN_FOUND;
-        }
-    }
-    return NULL;
-}
-
-static void what_one_entered_is_found_however_much_others_sleep(void **state)
-{
-    (void)state;
-    struct join_table *table = join_table_new(128 << 20, WINDOW_MS, 0, false, true);
-    _Atomic uint64_t clock_ms = 1000000;
-    struct sleeper threads[THREADS];
-    uint64_t n_asked = 0, n_asleep = 0;
-    assert_non_null(table);
-    for (uint64_t i = 0; i < THREADS; i++) {
-        threads[i] = (struct sleeper){.table = table, .clock_ms = &clock_ms, .number = i};
-        assert_int_equal(pthread_create(&threads[i].id, NULL, enter_and_ask, &threads[i]), 0);
-    }
-    for (unsigned i = 0; i < THREADS; i++) {
-        assert_int_equal(pthread_join(threads[i].id, NULL), 0);
-        assert_int_equal(threads[i].n_lost, 0);
-        n_asked += threads[i].n_asked;
-        n_asleep += threads[i].n_asleep;
-    }
-    assert_true(n_asleep > 0 && n_asleep < n_asked);
-    join_table_free(table);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_lose_nothing),
         cmocka_unit_test(families_are_whole_whoever_enters_them),
-        cmocka_unit_test(what_one_entered_is_found_however_much_others_sleep),
     };
     return cmocka_run_group_tests_name("join threads", tests, NULL, NULL);
 }
