@@ -459,6 +459,23 @@ void fake_host_turn(struct fake_host *h)
     fail_msg("the host does not come to rest");
 }
 
+void fake_host_drain(struct fake_host *h, struct br_node *node)
+{
+    node->draining = true;
+    node->component->drain(node);
+    fake_host_turn(h);
+}
+
+void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena)
+{
+    node->component->destroy(node);
+    fake_host_turn(h);
+    br_free(node->state);
+    br_arena_release(arena);
+    fake_host_check_ledger(h);
+    fake_host_free(h);
+}
+
 void fake_host_advance(struct fake_host *h, uint64_t ms)
 {
     uint64_t until = h->now_ms + ms;

@@ -12,6 +12,7 @@
 
 #include "net/client.h"
 #include "net/server.h"
+#include "pipeline/component.h"
 #include "pipeline/host.h"
 #include "wire/conn.h"
 #include "wire/request.h"
@@ -60,6 +61,13 @@ void fake_host_free(struct fake_host *h);
 /* Runs what is due now, finished items and deferred work, until nothing is left; fails the test
  * when that does not end. */
 void fake_host_turn(struct fake_host *h);
+
+/* Asks a node to drain, and turns. */
+void fake_host_drain(struct fake_host *h, struct br_node *node);
+
+/* Ends all of a test: destroys the node, gives its state and the arena back, fails the test unless
+ * the ledger closes, and frees the host. */
+void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena);
 
 /* Moves the clock by `ms`, stopping at each timer on the way. */
 void fake_host_advance(struct fake_host *h, uint64_t ms);

@@ -13,6 +13,7 @@
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/walk.h"
+#include "tests/support/rig.h"
 
 extern const struct br_component br_join_processor;
 
@@ -69,18 +70,6 @@ void join_rig_release(struct join_rig *r, enum join_rig_sink verdict)
 
 /* --- The node --------------------------------------------------------------------------------- */
 
-static void node_consume(struct br_consumer *self, struct br_item *item)
-{
-    struct br_node *node = br_container_of(self, struct br_node, input);
-    node->component->consume(node, item);
-}
-
-static void on_drained(struct br_node *node, void *arg)
-{
-    (void)node;
-    ((struct join_rig *)arg)->drained = true;
-}
-
 static int load(const char *yaml, void *config, struct br_arena *arena, struct br_errs *errs)
 {
     const struct br_component *c = &br_join_processor;
@@ -109,31 +98,18 @@ const char *join_rig_error(const char *yaml)
 
 struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, unsigned worker)
 {
-    const struct br_component *c = &br_join_processor;
     struct join_rig *r = calloc(1, sizeof *r);
-    struct br_errs errs = {0};
     assert_non_null(r);
     r->h = fake_host_new();
     r->h->host.shared = shared;
     r->h->host.worker = worker;
     br_arena_init(&r->arena, 0);
-    void *config = br_arena_calloc(&r->arena, 1, c->config_size);
-    assert_non_null(config);
-    if (load(yaml, config, &r->arena, &errs))
-        fail_msg("%s", errs.errors[0].text);
-    br_errs_release(&errs);
     r->sink.consume = sink;
-    r->node = (struct br_node){.component = c,
-                               .id = "join",
-                               .config = config,
-                               .state = calloc(1, c->state_size),
-                               .host = &r->h->host,
-                               .input.consume = node_consume,
-                               .next = {&r->sink, &r->sink},
-                               .in_pipeline = {true, true},
-                               .on_drained = on_drained,
-                               .on_drained_arg = r};
-    assert_non_null(r->node.state);
+    r->node = rig_node(&br_join_processor, yaml, &r->h->host, &r->arena, &r->drained);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        r->node.next[s] = &r->sink;
+        r->node.in_pipeline[s] = true;
+    }
     return r;
 }
 
@@ -153,9 +129,7 @@ struct join_rig *join_rig_new(const char *yaml, struct br_shared *shared, unsign
 
 void join_rig_drain(struct join_rig *r)
 {
-    r->node.draining = true;
-    br_join_processor.drain(&r->node);
-    fake_host_turn(r->h);
+    fake_host_drain(r->h, &r->node);
 }
 
 void join_rig_destroy(struct join_rig *r)
@@ -168,7 +142,7 @@ void join_rig_destroy(struct join_rig *r)
         wire_free(&r->out[i].bytes);
         free(r->out[i].text);
     }
-    free(r->node.state);
+    br_free(r->node.state);
     fake_host_free(r->h);
     br_arena_release(&r->arena);
     free(r);

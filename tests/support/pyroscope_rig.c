@@ -37,47 +37,25 @@ static void on_item(struct br_consumer *self, struct br_item *item)
     br_item_finish(item, &f->outcome);
 }
 
-static void on_drained(struct br_node *node, void *arg)
-{
-    (void)node;
-    ((struct fixture *)arg)->drained = true;
-}
-
 void pyroscope_start(struct fixture *f, const char *yaml)
 {
-    const struct br_component *c = &br_pyroscope_receiver;
-    struct br_err err = {0};
     *f = (struct fixture){.h = fake_host_new(), .sink.consume = on_item};
     f->codec = br_codec_new();
     br_arena_init(&f->arena, 0);
-    f->node = (struct br_node){.component = c,
-                               .id = "pyroscope",
-                               .config = rig_config(c, yaml, &f->arena),
-                               .state = calloc(1, c->state_size),
-                               .host = &f->h->host,
-                               .next[BR_PROFILES] = &f->sink,
-                               .on_drained = on_drained,
-                               .on_drained_arg = f};
-    assert_int_equal(c->create(&f->node, &err), 0);
-    assert_int_equal(c->start(&f->node, &err), 0);
+    f->node = rig_node(&br_pyroscope_receiver, yaml, &f->h->host, &f->arena, &f->drained);
+    f->node.next[BR_PROFILES] = &f->sink;
+    rig_node_start(&f->node);
 }
 
 void pyroscope_end(struct fixture *f)
 {
-    const struct br_component *c = &br_pyroscope_receiver;
-    f->node.draining = true;
-    c->drain(&f->node);
-    fake_host_turn(f->h);
+    fake_host_drain(f->h, &f->node);
     assert_true(f->drained);
-    c->destroy(&f->node);
-    free(f->node.state);
-    br_arena_release(&f->arena);
+    fake_host_end(f->h, &f->node, &f->arena);
     br_codec_free(f->codec);
     br_str_release(&f->json);
     br_str_release(&f->metadata);
     wire_free(&f->body);
-    fake_host_check_ledger(f->h);
-    fake_host_free(f->h);
 }
 
 int pyroscope_setup(void **state)

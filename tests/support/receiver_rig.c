@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "config/option.h"
 #include "tests/support/fault.h"
 #include "tests/support/profile_text.h"
+#include "tests/support/rig.h"
 
 static void write_down(struct receiver_rig *r, const struct br_item *item)
 {
@@ -40,40 +40,18 @@ static void on_item(struct br_consumer *self, struct br_item *item)
     r->held = item;
 }
 
-static void on_drained(struct br_node *node, void *arg)
-{
-    (void)node;
-    ((struct receiver_rig *)arg)->drained = true;
-}
-
 static void make(struct receiver_rig *r, const struct br_component *c, const char *yaml)
 {
-    struct br_errs errs = {0};
-    struct br_yaml *tree;
     *r = (struct receiver_rig){.h = fake_host_new(), .sink.consume = on_item};
     br_arena_init(&r->arena, 0);
-    void *config = br_arena_calloc(&r->arena, 1, c->config_size);
-    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", &r->arena, &tree, &errs), 0);
-    assert_int_equal(br_options_read(c->options, tree, "x", config, &r->arena, &errs), 0);
-    if (c->check(config, tree, "x", &r->arena, &errs) != 0)
-        fail_msg("%s", errs.errors[0].text);
-    br_errs_release(&errs);
-    r->node = (struct br_node){.component = c,
-                               .id = c->name,
-                               .config = config,
-                               .state = calloc(1, c->state_size),
-                               .host = &r->h->host,
-                               .next[BR_PROFILES] = &r->sink,
-                               .on_drained = on_drained,
-                               .on_drained_arg = r};
+    r->node = rig_node(c, yaml, &r->h->host, &r->arena, &r->drained);
+    r->node.next[BR_PROFILES] = &r->sink;
 }
 
 void receiver_rig_start(struct receiver_rig *r, const struct br_component *c, const char *yaml)
 {
-    struct br_err err = {0};
     make(r, c, yaml);
-    if (c->create(&r->node, &err) != 0 || c->start(&r->node, &err) != 0)
-        fail_msg("%s", err.text);
+    rig_node_start(&r->node);
 }
 
 bool receiver_rig_try(struct receiver_rig *r, const struct br_component *c, const char *yaml)
@@ -110,15 +88,13 @@ void receiver_rig_finish(struct receiver_rig *r)
 
 void receiver_rig_drain(struct receiver_rig *r)
 {
-    r->node.draining = true;
-    r->node.component->drain(&r->node);
-    fake_host_turn(r->h);
+    fake_host_drain(r->h, &r->node);
 }
 
 void receiver_rig_end(struct receiver_rig *r)
 {
     r->node.component->destroy(&r->node);
-    free(r->node.state);
+    br_free(r->node.state);
     if (r->held)
         receiver_rig_finish(r);
     br_arena_release(&r->arena);

@@ -69,7 +69,7 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
 static void on_drained(struct br_node *node, void *arg)
 {
     (void)node;
-    ((struct rig *)arg)->drained = true;
+    *(bool *)arg = true;
 }
 
 static int load(const struct br_component *c, const char *text, void *config,
@@ -90,9 +90,37 @@ void *rig_config(const struct br_component *c, const char *yaml, struct br_arena
 {
     struct br_errs errs = {0};
     void *config = br_arena_calloc(arena, 1, c->config_size);
-    assert_int_equal(load(c, yaml, config, arena, &errs), 0);
+    assert_non_null(config);
+    if (load(c, yaml, config, arena, &errs))
+        fail_msg("%s", errs.errors[0].text);
     br_errs_release(&errs);
     return config;
+}
+
+struct br_node rig_node(const struct br_component *c, const char *yaml, struct br_host *host,
+                        struct br_arena *arena, bool *drained)
+{
+    struct br_node node = {.component = c,
+                           .id = c->name,
+                           .config = rig_config(c, yaml, arena),
+                           .state = br_calloc(1, c->state_size),
+                           .host = host,
+                           .log = {c->name},
+                           .input.consume = node_consume,
+                           .on_drained = drained ? on_drained : NULL,
+                           .on_drained_arg = drained};
+    assert_non_null(node.state);
+    return node;
+}
+
+void rig_node_start(struct br_node *node)
+{
+    const struct br_component *c = node->component;
+    struct br_err err = {0};
+    if (c->create && c->create(node, &err))
+        fail_msg("create: %s", err.text);
+    if (c->start && c->start(node, &err))
+        fail_msg("start: %s", err.text);
 }
 
 const char *rig_errors(const struct br_component *c, const char *text)
@@ -135,40 +163,25 @@ void rig_expect_errors_in(const struct br_component *c, const char *const (*case
 static struct rig *make(const struct br_component *c, const char *text)
 {
     struct rig *r = calloc(1, sizeof *r);
-    struct br_errs errs = {0};
     assert_non_null(r);
     r->pool = br_pool_new(0);
     assert_int_equal(br_host_init(&r->host, &ops, r->pool), 0);
     r->now_ms = START_MS;
     r->unix_ns = START_NS;
     br_arena_init(&r->arena, 0);
-    r->config = br_arena_calloc(&r->arena, 1, c->config_size);
-    if (load(c, text, r->config, &r->arena, &errs))
-        fail_msg("%s", errs.errors[0].text);
-    br_errs_release(&errs);
     r->sink.consume = sink;
-    r->node = (struct br_node){.component = c,
-                               .id = c->name,
-                               .config = r->config,
-                               .state = br_calloc(1, c->state_size),
-                               .host = &r->host,
-                               .log = {c->name},
-                               .input.consume = node_consume,
-                               .next = {&r->sink, &r->sink},
-                               .in_pipeline = {true, true},
-                               .on_drained = on_drained,
-                               .on_drained_arg = r};
+    r->node = rig_node(c, text, &r->host, &r->arena, &r->drained);
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        r->node.next[s] = &r->sink;
+        r->node.in_pipeline[s] = true;
+    }
     return r;
 }
 
 struct rig *rig_new(const struct br_component *c, const char *text)
 {
     struct rig *r = make(c, text);
-    struct br_err err = {0};
-    if (c->create && c->create(&r->node, &err))
-        fail_msg("create: %s", err.text);
-    if (c->start && c->start(&r->node, &err))
-        fail_msg("start: %s", err.text);
+    rig_node_start(&r->node);
     return r;
 }
 

@@ -16,7 +16,6 @@ struct rig {
     struct br_pool *pool;
     uint64_t now_ms, unix_ns;
     struct br_arena arena;
-    void *config;
     struct br_node node;
     struct br_consumer sink;
     struct br_str out;         /* the last item that came out, as OTLP/JSON */
@@ -93,3 +92,12 @@ void rig_turn(struct rig *r);
 
 /* The component's config out of a YAML text that it must accept, in the arena. */
 void *rig_config(const struct br_component *c, const char *yaml, struct br_arena *arena);
+
+/* A node with such a config, on a host of the test's own, neither created nor started. `*drained`
+ * becomes true when it says so; NULL: it never does. The test fills in what comes before and behind
+ * it, and gives node.state back to br_free. */
+struct br_node rig_node(const struct br_component *c, const char *yaml, struct br_host *host,
+                        struct br_arena *arena, bool *drained);
+
+/* Creates and starts it; the test fails unless both succeed. */
+void rig_node_start(struct br_node *node);

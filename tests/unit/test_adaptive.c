@@ -33,44 +33,23 @@ struct fixture {
     struct br_node node;
 };
 
-static void make_node(struct br_node *node, const struct br_component *c, const char *yaml,
-                      struct fake_host *h, struct br_arena *arena)
-{
-    struct br_errs errs = {0};
-    struct br_yaml *tree;
-    void *config = br_arena_calloc(arena, 1, c->config_size);
-    assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "test.yaml", arena, &tree, &errs), 0);
-    assert_int_equal(br_options_read(c->options, tree, "x", config, arena, &errs), 0);
-    assert_int_equal(c->check(config, tree, "x", arena, &errs), 0);
-    br_errs_release(&errs);
-    *node = (struct br_node){.component = c,
-                             .id = c->name,
-                             .config = config,
-                             .state = calloc(1, c->state_size),
-                             .host = &h->host};
-}
-
 static void begin(struct fixture *f, const char *yaml)
 {
     *f = (struct fixture){.h = fake_host_new()};
     br_arena_init(&f->arena, 0);
-    make_node(&f->node, &br_adaptive_extension, yaml, f->h, &f->arena);
+    f->node = rig_node(&br_adaptive_extension, yaml, &f->h->host, &f->arena, NULL);
 }
 
 static void start(struct fixture *f, const char *yaml)
 {
     begin(f, yaml);
-    assert_int_equal(f->node.component->create(&f->node, NULL), 0);
-    assert_int_equal(f->node.component->start(&f->node, NULL), 0);
+    rig_node_start(&f->node);
     fake_host_turn(f->h);
 }
 
 static void end(struct fixture *f)
 {
-    f->node.component->destroy(&f->node);
-    free(f->node.state);
-    br_arena_release(&f->arena);
-    fake_host_free(f->h);
+    fake_host_end(f->h, &f->node, &f->arena);
 }
 
 /* Seconds in which the process uses so much of the two CPUs; the step at their end. */
@@ -167,12 +146,12 @@ static void one_is_enough(void **state)
     struct br_err err = {0};
     (void)state;
     start(&f, "cpus: 2");
-    make_node(&other, &br_adaptive_extension, "cpus: 2", f.h, &f.arena);
+    other = rig_node(&br_adaptive_extension, "cpus: 2", &f.h->host, &f.arena, NULL);
     assert_int_equal(other.component->create(&other, &err), 0);
     assert_int_equal(other.component->start(&other, &err), BR_EINVAL);
     assert_non_null(strstr(err.text, "one such extension"));
     other.component->destroy(&other);
-    free(other.state);
+    br_free(other.state);
     end(&f);
 }
 
@@ -286,7 +265,7 @@ static void at_the_receivers(void **state)
     struct fake_sink sink;
     (void)state;
     start(&f, "cpus: 2");
-    make_node(&receiver, &br_otlp_receiver, "protocols: {http: }", f.h, &f.arena);
+    receiver = rig_node(&br_otlp_receiver, "protocols: {http: }", &f.h->host, &f.arena, NULL);
     fake_sink_init(&sink, &f.h->host);
     receiver.next[BR_TRACES] = receiver.next[BR_PROFILES] = &sink.consumer;
     assert_int_equal(receiver.component->create(&receiver, NULL), 0);
@@ -312,7 +291,7 @@ static void at_the_receivers(void **state)
     fake_host_check_ledger(f.h);
 
     receiver.component->destroy(&receiver);
-    free(receiver.state);
+    br_free(receiver.state);
     fake_sink_free(&sink);
     end(&f);
 }

@@ -139,7 +139,7 @@ static void from_context(void **state)
     (void)state;
     struct rig *r = rig_new(&br_attributes_processor,
                             "actions: [{key: t, from_context: metadata.tenant, action: insert}]");
-    const struct br_strings *keys = br_attributes_processor.metadata_keys(r->config);
+    const struct br_strings *keys = br_attributes_processor.metadata_keys(r->node.config);
     assert_int_equal(keys->n, 1);
     assert_string_equal(keys->v[0], "tenant");
     struct br_item *item = rig_item(r, BR_TRACES, span("s", ""));

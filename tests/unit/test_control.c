@@ -95,49 +95,32 @@ static void list(const struct br_tunable *tunable, br_collected_fn *fn, void *ar
 
 static const struct br_tunable_ops ops = {apply, withdraw, list};
 
-static void on_drained(struct br_node *node, void *arg)
-{
-    (void)node;
-    ((struct fixture *)arg)->drained = true;
-}
-
 static void begin(struct fixture *f, const char *yaml)
 {
-    const struct br_component *c = &br_control_extension;
     *f = (struct fixture){.h = fake_host_new(), .t = {.tunable.ops = &ops, .answer = 1}};
     br_arena_init(&f->arena, 0);
-    f->node = (struct br_node){.component = c,
-                               .id = "control",
-                               .config = rig_config(c, yaml, &f->arena),
-                               .state = calloc(1, c->state_size),
-                               .host = &f->h->host,
-                               .on_drained = on_drained,
-                               .on_drained_arg = f};
+    f->node = rig_node(&br_control_extension, yaml, &f->h->host, &f->arena, &f->drained);
     br_tunable_register(&f->t.tunable, &f->h->host);
 }
 
 static void start(struct fixture *f, const char *yaml)
 {
-    struct br_err err = {0};
     begin(f, yaml);
-    assert_int_equal(f->node.component->create(&f->node, &err), 0);
-    assert_int_equal(f->node.component->start(&f->node, &err), 0);
+    rig_node_start(&f->node);
 }
 
 static void release(struct fixture *f)
 {
     f->node.component->destroy(&f->node);
     br_tunable_unregister(&f->t.tunable);
-    free(f->node.state);
+    br_free(f->node.state);
     br_arena_release(&f->arena);
     fake_host_free(f->h);
 }
 
 static void end(struct fixture *f)
 {
-    f->node.draining = true;
-    f->node.component->drain(&f->node);
-    fake_host_turn(f->h);
+    fake_host_drain(f->h, &f->node);
     assert_true(f->drained);
     release(f);
 }

@@ -20,40 +20,19 @@ struct fixture {
     bool drained;
 };
 
-static void on_drained(struct br_node *node, void *arg)
-{
-    (void)node;
-    ((struct fixture *)arg)->drained = true;
-}
-
 static void begin(struct fixture *f, const char *yaml)
 {
-    const struct br_component *c = &br_health_check_extension;
-    struct br_err err = {0};
     *f = (struct fixture){.h = fake_host_new()};
     br_arena_init(&f->arena, 0);
-    f->node = (struct br_node){.component = c,
-                               .id = "health_check",
-                               .config = rig_config(c, yaml, &f->arena),
-                               .state = calloc(1, c->state_size),
-                               .host = &f->h->host,
-                               .on_drained = on_drained,
-                               .on_drained_arg = f};
-    assert_int_equal(c->create(&f->node, &err), 0);
-    assert_int_equal(c->start(&f->node, &err), 0);
+    f->node = rig_node(&br_health_check_extension, yaml, &f->h->host, &f->arena, &f->drained);
+    rig_node_start(&f->node);
 }
 
 static void end(struct fixture *f)
 {
-    const struct br_component *c = &br_health_check_extension;
-    f->node.draining = true;
-    c->drain(&f->node);
-    fake_host_turn(f->h);
+    fake_host_drain(f->h, &f->node);
     assert_true(f->drained);
-    c->destroy(&f->node);
-    free(f->node.state);
-    br_arena_release(&f->arena);
-    fake_host_free(f->h);
+    fake_host_end(f->h, &f->node, &f->arena);
 }
 
 static void expect(struct fixture *f, const char *path, unsigned status, const char *type,

@@ -105,7 +105,7 @@ static void several(void **state)
         struct br_node other = r->node;
         struct rig *donor = rig_new(c, small_first ? "{check_interval: 1s, limit_mib: 20}"
                                                    : "{check_interval: 1s, limit_mib: 10}");
-        other.config = donor->config;
+        other.config = donor->node.config;
         other.state = calloc(1, c->state_size);
         assert_int_equal(c->create(&other, NULL), 0);
         assert_int_equal(c->start(&other, NULL), 0);

@@ -143,20 +143,15 @@ static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
 
 static int create(struct fixture *f, const char *yaml)
 {
-    const struct br_component *c = &br_pyroscope_exporter;
     struct br_err err = {0};
     *f = (struct fixture){.h = fake_host_new(), .bad = ""};
     f->h->answer = on_exchange;
     f->h->answer_arg = f;
     br_arena_init(&f->arena, 0);
-    f->node = (struct br_node){.component = c,
-                               .id = "pyroscope",
-                               .config = rig_config(c, yaml, &f->arena),
-                               .state = calloc(1, c->state_size),
-                               .host = &f->h->host,
-                               .in_pipeline[BR_PROFILES] = true};
-    assert_int_equal(c->create(&f->node, &err), 0);
-    return c->start(&f->node, &err);
+    f->node = rig_node(&br_pyroscope_exporter, yaml, &f->h->host, &f->arena, NULL);
+    f->node.in_pipeline[BR_PROFILES] = true;
+    assert_int_equal(br_pyroscope_exporter.create(&f->node, &err), 0);
+    return br_pyroscope_exporter.start(&f->node, &err);
 }
 
 static void start(struct fixture *f, const char *more)
@@ -169,12 +164,7 @@ static void start(struct fixture *f, const char *more)
 
 static void end(struct fixture *f)
 {
-    br_pyroscope_exporter.destroy(&f->node);
-    fake_host_turn(f->h);
-    free(f->node.state);
-    br_arena_release(&f->arena);
-    fake_host_check_ledger(f->h);
-    fake_host_free(f->h);
+    fake_host_end(f->h, &f->node, &f->arena);
 }
 
 static void on_done(struct br_item *item, void *arg)

@@ -351,7 +351,7 @@ static void from_context(void **state)
         rig_new(&br_resource_processor,
                 "attributes: [{key: t, from_context: metadata.X-Tenant, action: insert},"
                 " {key: p, from_context: plain, action: insert}]");
-    const struct br_strings *keys = br_resource_processor.metadata_keys(r->config);
+    const struct br_strings *keys = br_resource_processor.metadata_keys(r->node.config);
     assert_int_equal(keys->n, 2);
     assert_string_equal(keys->v[0], "X-Tenant");
     assert_string_equal(keys->v[1], "plain");
