@@ -3,7 +3,7 @@
 
 #include "processors/join/slots.h"
 
-#define BACKLOG_MAX (64ull << 20) /* bytes: some 20 to 40 ms when somebody asks */
+#define BACKLOG_MAX (64ull << 20) /* bytes: some 20 to 50 ms when somebody asks */
 #define AWAKE_MIN 600u            /* tenths of a second after somebody asked; a window, if longer */
 
 /* --- One record --------------------------------------------------------------------------------

@@ -7,8 +7,8 @@
  *
  * While samples come, and for some time after the last one, the table is awake: a record is indexed
  * when its span is entered. Then it falls asleep, and who asks next wakes it: at most BACKLOG_MAX
- * bytes of records are indexed then, some 50 ns each. Where samples wait for their spans records
- * are indexed whether it is asleep or not, so that nobody waits for one that is not.
+ * bytes of records are indexed then, some 50 to 100 ns each. Where samples wait for their spans
+ * records are indexed whether it is asleep or not, so that nobody waits for one that is not.
  *
  * Only one thread's table sleeps: in a shared one shards would wake one after the other, and
  * chains, which go through all of them, would not be in the order in which records leave.
