@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory limiter. What is limited is the bytes in buffers: the payloads of requests being read,
- * batched and queued, which is what grows. They are counted to the byte, so nothing is measured at
- * intervals: above the soft limit (limit - spike) receivers refuse a request before they read its
- * body; what was taken before passes, unless the hard limit itself is exceeded. Each worker has an
- * equal share.
+ * The memory limiter sets the marks of the process's memory budget (base/memory.h). Memory is counted
+ * as it is taken, so nothing is measured at intervals: above the soft limit (limit - spike) receivers
+ * refuse a request before they read its body, and what is being read gets no more than the budget has;
+ * what was taken before passes, unless the hard limit itself is exceeded.
  */
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "pipeline/component.h"
 #include "pipeline/shared.h"
-#include "processors/memory_limiter/total.h"
 
 #define MIB 1048576u
 #define RETRY_MS 1000
@@ -21,17 +19,14 @@ struct config {
     int64_t limit_mib, spike_limit_mib, limit_percentage, spike_limit_percentage;
 };
 
-/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one in each
- * worker speaks. */
-struct voices {
-    size_t n; /* workers */
-    bool taken[];
+/* Of a limiter there is a node in each pipeline of each worker, and they see the same: one speaks. */
+struct voice {
+    bool taken;
 };
 
 struct state {
     struct br_node *node;
-    struct voices *voices; /* of all nodes of this name */
-    size_t soft, hard; /* of this worker */
+    struct voice *voice; /* of all nodes of this name */
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS];
     struct br_timer look;
     bool was_over;
@@ -94,27 +89,23 @@ static int create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
-static void *make_voices(const void *n_workers)
+static void *make_voice(const void *arg)
 {
-    const size_t n = *(const unsigned *)n_workers;
-    struct voices *v = br_calloc(1, sizeof *v + n * sizeof v->taken[0]);
-    if (v)
-        v->n = n;
-    return v;
+    (void)arg;
+    return br_calloc(1, sizeof(struct voice));
 }
 
-/* True for the first node of this worker that asks; also when there is no memory to tell. */
+/* True for the first node that asks; also when there is no memory to tell. */
 static bool speaks(struct br_node *node)
 {
     struct state *s = node->state;
-    const unsigned worker = node->host->worker;
     char name[600];
-    (void)snprintf(name, sizeof name, "voices of %s", node->id);
-    s->voices = br_shared_get(node->host, name, make_voices, &node->host->n_workers);
-    if (!s->voices || worker >= s->voices->n)
+    (void)snprintf(name, sizeof name, "voice of %s", node->id);
+    s->voice = br_shared_get(node->host, name, make_voice, NULL);
+    if (!s->voice)
         return true;
-    bool first = !s->voices->taken[worker];
-    s->voices->taken[worker] = true;
+    bool first = !s->voice->taken;
+    s->voice->taken = true;
     return first;
 }
 
@@ -124,14 +115,13 @@ static void on_look(struct br_timer *t)
     struct state *s = br_container_of(t, struct state, look);
     struct br_host *host = s->node->host;
     const struct config *c = s->node->config;
-    size_t live = br_pool_live(host->pool);
-    bool over = live > s->soft;
+    bool over = br_host_over_limit(host);
+    size_t used = br_memory_used(host->memory);
     if (over && !s->was_over)
-        br_warn(&s->node->log,
-                "%zu MiB in buffers, over the soft limit of %zu MiB: refusing requests", live / MIB,
-                s->soft / MIB);
+        br_warn(&s->node->log, "%zu MiB are held, over the soft limit of %zu MiB: refusing requests",
+                used / MIB, br_memory_soft(host->memory) / MIB);
     else if (!over && s->was_over)
-        br_info(&s->node->log, "%zu MiB in buffers: taking requests again", live / MIB);
+        br_info(&s->node->log, "%zu MiB are held: taking requests again", used / MIB);
     s->was_over = over;
     uint64_t ms = c->check_interval / 1000000;
     (void)br_host_timer(host, &s->look, ms ? ms : 1, on_look);
@@ -141,7 +131,7 @@ static int read_limits(const struct config *c, uint64_t *ret_limit, uint64_t *re
                        struct br_err *err)
 {
     uint64_t total = 0;
-    if (!c->limit_mib && !memory_total("", &total))
+    if (!c->limit_mib && !br_memory_total("", &total))
         return br_err_set(err, BR_EIO, "cannot tell how much memory there is: set limit_mib");
     *ret_limit =
         c->limit_mib ? (uint64_t)c->limit_mib * MIB : total / 100 * (uint64_t)c->limit_percentage;
@@ -160,14 +150,10 @@ static int start(struct br_node *node, struct br_err *err)
     int rc = read_limits(node->config, &limit, &spike, err);
     if (rc)
         return rc;
-    s->hard = limit / host->n_workers;
-    s->soft = (limit - spike) / host->n_workers;
-    if (!host->soft_limit || s->soft < host->soft_limit)
-        host->soft_limit = s->soft;
+    br_memory_limit(host->memory, limit - spike, limit);
     if (!speaks(node))
         return 0;
-    if (host->worker == 0)
-        br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
+    br_info(&node->log, "%llu MiB at the most, refusing requests from %llu MiB on",
                 (unsigned long long)limit / MIB, (unsigned long long)(limit - spike) / MIB);
     on_look(&s->look);
     return 0;
@@ -176,7 +162,7 @@ static int start(struct br_node *node, struct br_err *err)
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
-    if (br_pool_live(node->host->pool) > s->hard) {
+    if (br_memory_used(node->host->memory) > br_memory_hard(node->host->memory)) {
         *s->refused[item->signal] += item->n_items;
         br_item_retry(item, BR_STATUS_UNAVAILABLE, RETRY_MS, "memory limit reached");
         return;
@@ -189,7 +175,7 @@ static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
     br_host_timer_stop(node->host, &s->look);
-    br_shared_put(node->host, s->voices, br_free);
+    br_shared_put(node->host, s->voice, br_free);
 }
 
 extern const struct br_component br_memory_limiter_processor;

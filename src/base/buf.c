@@ -11,6 +11,10 @@
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
 #define ROPE_MAX (1u << 24)
+#define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
+
+/* From this size on the C library maps blocks one by one, and resizes them by remapping. */
+#define RESIZE_MIN (512u << 10)
 
 struct idle {
     struct idle *next;
@@ -18,6 +22,7 @@ struct idle {
 
 struct br_pool {
     size_t live, idle, max_idle;
+    struct br_memory *memory;
     struct idle *free[CLASSES];
 };
 
@@ -46,6 +51,26 @@ struct br_pool *br_pool_new(size_t max_idle)
     return pool;
 }
 
+void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory)
+{
+    pool->memory = memory;
+}
+
+struct br_memory *br_pool_memory(const struct br_pool *pool)
+{
+    return pool->memory;
+}
+
+bool br_pool_fits(struct br_pool *pool, size_t more)
+{
+    if (!pool->memory || br_memory_fits(pool->memory, more))
+        return true;
+    if (!pool->idle)
+        return false;
+    br_pool_trim(pool);
+    return br_memory_fits(pool->memory, more);
+}
+
 void br_pool_trim(struct br_pool *pool)
 {
     for (uint32_t c = 0; c < CLASSES; c++) {
@@ -55,6 +80,7 @@ void br_pool_trim(struct br_pool *pool)
             br_free(i);
         }
     }
+    br_mem_hold(BR_HOLDER_POOL, -(int64_t)pool->idle);
     pool->idle = 0;
 }
 
@@ -72,26 +98,78 @@ size_t br_pool_live(const struct br_pool *pool)
     return pool->live;
 }
 
+/* Counts `size` bytes more (or less) as held by a pool's buffers. */
+static void pool_count(struct br_pool *pool, uint16_t holder, int64_t size)
+{
+    pool->live += (size_t)size;
+    br_mem_hold((enum br_holder)holder, size);
+}
+
+static struct br_buf *pool_take(struct br_pool *pool, uint32_t c, size_t size)
+{
+    if (!br_mem_scope_take(size))
+        return NULL;
+    struct idle *i = pool->free[c];
+    pool->free[c] = i->next;
+    pool->idle -= size;
+    br_mem_hold(BR_HOLDER_POOL, -(int64_t)size);
+    return (struct br_buf *)(void *)i;
+}
+
+static bool pool_keep(struct br_pool *pool, struct br_buf *buf)
+{
+    size_t size = buf->cap, max = pool->max_idle;
+    if (pool->memory && br_memory_hard(pool->memory) / IDLE_SHARE < max)
+        max = br_memory_hard(pool->memory) / IDLE_SHARE;
+    if (pool->idle > max || size > max - pool->idle)
+        return false;
+    uint32_t c = buf->size_class;
+    struct idle *i = (struct idle *)(void *)buf;
+    i->next = pool->free[c];
+    pool->free[c] = i;
+    pool->idle += size;
+    br_mem_hold(BR_HOLDER_POOL, (int64_t)size);
+    br_mem_scope_give(size);
+    return true;
+}
+
+static size_t block_size(size_t size)
+{
+    return sizeof(struct br_buf) + size + BR_BUF_SLACK;
+}
+
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
 {
     if (cap > BR_BUF_MAX)
         return NULL;
     uint32_t c = class_of(cap);
     size_t size = class_size(c);
-    struct br_buf *buf;
-    if (pool->free[c]) {
-        struct idle *i = pool->free[c];
-        pool->free[c] = i->next;
-        pool->idle -= size;
-        buf = (struct br_buf *)(void *)i;
-    } else {
-        buf = br_malloc(sizeof *buf + size + BR_BUF_SLACK);
-        if (!buf)
-            return NULL;
-    }
-    *buf = (struct br_buf){.pool = pool, .refs = 1, .cap = (uint32_t)size, .size_class = c};
-    pool->live += size;
+    struct br_buf *buf = pool->free[c] ? pool_take(pool, c, size) : br_malloc(block_size(size));
+    if (!buf)
+        return NULL;
+    *buf = (struct br_buf){.pool = pool,
+                           .refs = 1,
+                           .cap = (uint32_t)size,
+                           .size_class = (uint16_t)c,
+                           .holder = BR_HOLDER_REQUESTS};
+    pool_count(pool, buf->holder, (int64_t)size);
     return buf;
+}
+
+void br_buf_adopt(struct br_buf *buf, struct br_pool *pool)
+{
+    buf->pool->live -= buf->cap;
+    buf->pool = pool;
+    pool->live += buf->cap;
+}
+
+void br_buf_hold(struct br_buf *buf, enum br_holder holder)
+{
+    if (buf->holder == holder)
+        return;
+    br_mem_hold((enum br_holder)buf->holder, -(int64_t)buf->cap);
+    br_mem_hold(holder, buf->cap);
+    buf->holder = (uint16_t)holder;
 }
 
 struct br_buf *br_buf_ref(struct br_buf *buf)
@@ -104,19 +182,24 @@ struct br_buf *br_buf_unref(struct br_buf *buf)
 {
     if (!buf || --buf->refs > 0)
         return NULL;
-    struct br_pool *pool = buf->pool;
-    size_t size = buf->cap;
-    pool->live -= size;
-    if (size > pool->max_idle - pool->idle) {
+    pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    if (!pool_keep(buf->pool, buf))
         br_free(buf);
-        return NULL;
-    }
-    uint32_t c = buf->size_class;
-    struct idle *i = (struct idle *)(void *)buf;
-    i->next = pool->free[c];
-    pool->free[c] = i;
-    pool->idle += size;
     return NULL;
+}
+
+/* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied. */
+static int buf_resize(struct br_buf **buf, uint32_t c)
+{
+    size_t size = class_size(c), before = (*buf)->cap;
+    struct br_buf *moved = br_realloc(*buf, block_size(size));
+    if (!moved)
+        return BR_ENOMEM;
+    moved->cap = (uint32_t)size;
+    moved->size_class = (uint16_t)c;
+    pool_count(moved->pool, moved->holder, (int64_t)size - (int64_t)before);
+    *buf = moved;
+    return 0;
 }
 
 int br_buf_reserve(struct br_buf **buf, size_t cap)
@@ -125,14 +208,40 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
     if (cap <= old->cap)
         return 0;
     assert(old->refs == 1);
+    if (cap > BR_BUF_MAX)
+        return BR_ENOMEM;
+    if (old->cap >= RESIZE_MIN && old->len)
+        return buf_resize(buf, class_of(cap));
     struct br_buf *grown = br_buf_new(old->pool, cap);
     if (!grown)
         return BR_ENOMEM;
     memcpy(grown->data, old->data, old->len);
     grown->len = old->len;
+    br_buf_hold(grown, (enum br_holder)old->holder);
     br_buf_unref(old);
     *buf = grown;
     return 0;
+}
+
+void br_buf_shrink(struct br_buf **buf)
+{
+    struct br_buf *old = *buf;
+    uint32_t c = class_of(old->len);
+    assert(old->refs == 1);
+    if (class_size(c) > old->cap / 2)
+        return;
+    if (old->cap >= RESIZE_MIN && class_size(c) >= RESIZE_MIN) {
+        (void)buf_resize(buf, c);
+        return;
+    }
+    struct br_buf *small = br_buf_new(old->pool, old->len);
+    if (!small)
+        return;
+    memcpy(small->data, old->data, old->len);
+    small->len = old->len;
+    br_buf_hold(small, (enum br_holder)old->holder);
+    br_buf_unref(old);
+    *buf = small;
 }
 
 int br_buf_append(struct br_buf **buf, const void *data, size_t len, size_t max)

@@ -7,14 +7,17 @@
  * that together are one payload. Counts are not atomic: buffers belong to the worker whose pool
  * made them, and never cross to another thread.
  *
- * The pool recycles buffers by size class and knows, to the byte, how much its buffers hold: this
- * is the number that memory_limiter and the receivers' stop-reading mark look at.
+ * The pool recycles buffers by size class. A buffer says what it is held for, so that the memory of
+ * payloads can be told apart as they move on; what was sent by peers is taken from the pool's budget.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/memory.h"
+#include "base/mem.h"
 
 #define BR_BUF_MAX (256u << 20) /* the largest buffer a pool gives out */
 #define BR_BUF_SLACK 16         /* bytes after `cap` that may be read (and mean nothing) */
@@ -26,13 +29,22 @@ struct br_buf {
     uint32_t refs;
     uint32_t len; /* bytes filled */
     uint32_t cap; /* bytes there are */
-    uint32_t size_class;
+    uint16_t size_class;
+    uint16_t holder; /* enum br_holder */
     uint8_t data[];
 };
 
 /* Makes a pool, which keeps at most `max_idle` bytes of unused buffers for reuse. NULL when there is
  * no memory. Free it after the last of its buffers. */
 struct br_pool *br_pool_new(size_t max_idle);
+
+/* Gives it the budget that br_pool_fits asks, which outlives the pool; NULL (at first): none. */
+void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
+struct br_memory *br_pool_memory(const struct br_pool *pool);
+
+/* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused buffers
+ * back to the system where that makes room. */
+bool br_pool_fits(struct br_pool *pool, size_t more);
 void br_pool_free(struct br_pool *pool);
 
 /* Bytes (capacities) in buffers that somebody holds. */
@@ -45,15 +57,25 @@ void br_pool_trim(struct br_pool *pool);
  * there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
+/* Moves `buf`, which belongs to another pool, and what it counts for, to `pool`. */
+void br_buf_adopt(struct br_buf *buf, struct br_pool *pool);
+
+/* Says what `buf` is held for from now on; BR_HOLDER_REQUESTS at first. */
+void br_buf_hold(struct br_buf *buf, enum br_holder holder);
+
 /* One more reference; returns `buf`. */
 struct br_buf *br_buf_ref(struct br_buf *buf);
 
 /* Gives a reference back; `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_unref(struct br_buf *buf);
 
-/* Makes room for `cap` bytes, moving the content when needed. Only for the single holder of a
- * buffer that is still being filled. Returns 0 or BR_ENOMEM; on failure `*buf` is as it was. */
+/* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second one
+ * beside them. Only for the single holder of a buffer that is still being filled. Returns 0 or
+ * BR_ENOMEM; on failure `*buf` is as it was. */
 int br_buf_reserve(struct br_buf **buf, size_t cap);
+
+/* Gives back what `buf` has beyond its content, where that is much. Only for its single holder. */
+void br_buf_shrink(struct br_buf **buf);
 
 /* Appends, growing by br_buf_reserve up to `max` bytes. Returns 0, BR_EFULL or BR_ENOMEM; on failure
  * nothing was appended. */

@@ -1,22 +1,176 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
+#include <assert.h>
+#include <malloc.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/err.h"
 
-static const struct br_mem_hooks libc_hooks = {malloc, realloc, free};
+/* What the C library keeps in front of a block. */
+#define BLOCK_HEAD sizeof(size_t)
+
+static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
+
+/* A thread's figures that the process's do not have yet, and what it works on. */
+static _Thread_local struct {
+    int64_t live;
+    int64_t held[BR_HOLDERS];
+    struct br_mem_scope *scope;
+} meter;
+
+static _Atomic int64_t process_live;
+static _Atomic int64_t process_held[BR_HOLDERS];
 
 void br_mem_set_hooks(const struct br_mem_hooks *h)
 {
     hooks = h ? h : &libc_hooks;
 }
 
+/* --- The meter -------------------------------------------------------------------------------- */
+
+const char *br_holder_name(enum br_holder holder)
+{
+    static const char *const names[BR_HOLDERS] = {
+        [BR_HOLDER_REQUESTS] = "requests",
+        [BR_HOLDER_BATCHES] = "batches",
+        [BR_HOLDER_QUEUES] = "queues",
+        [BR_HOLDER_HOLDS] = "holds",
+        [BR_HOLDER_ITEMS] = "items",
+        [BR_HOLDER_DICTIONARIES] = "dictionaries",
+        [BR_HOLDER_JOIN] = "join",
+        [BR_HOLDER_CONNECTIONS] = "connections",
+        [BR_HOLDER_TLS] = "tls",
+        [BR_HOLDER_POOL] = "pool",
+    };
+    return names[holder];
+}
+
+static void add(_Atomic int64_t *figure, int64_t *change)
+{
+    if (*change)
+        atomic_fetch_add_explicit(figure, *change, memory_order_relaxed);
+    *change = 0;
+}
+
+void br_mem_flush(void)
+{
+    add(&process_live, &meter.live);
+    for (int i = 0; i < BR_HOLDERS; i++)
+        add(&process_held[i], &meter.held[i]);
+}
+
+static size_t positive(int64_t figure)
+{
+    return figure > 0 ? (size_t)figure : 0;
+}
+
+size_t br_mem_live(void)
+{
+    return positive(atomic_load_explicit(&process_live, memory_order_relaxed) + meter.live);
+}
+
+size_t br_mem_held(enum br_holder holder)
+{
+    return positive(atomic_load_explicit(&process_held[holder], memory_order_relaxed) +
+                    meter.held[holder]);
+}
+
+void br_mem_hold(enum br_holder holder, int64_t bytes)
+{
+    meter.held[holder] += bytes;
+    if (meter.held[holder] >= BR_MEM_STEP || meter.held[holder] <= -BR_MEM_STEP)
+        add(&process_held[holder], &meter.held[holder]);
+}
+
+size_t br_mem_block(const void *p)
+{
+    if (!p)
+        return 0;
+    return BLOCK_HEAD + (hooks->size ? hooks->size(p) : malloc_usable_size((void *)(uintptr_t)p));
+}
+
+static void scope_count(int64_t bytes)
+{
+    struct br_mem_scope *scope = meter.scope;
+    if (!scope)
+        return;
+    scope->used += bytes;
+    if (scope->used > scope->peak)
+        scope->peak = scope->used;
+}
+
+void br_mem_count(int64_t bytes)
+{
+    meter.live += bytes;
+    if (meter.live >= BR_MEM_STEP || meter.live <= -BR_MEM_STEP)
+        add(&process_live, &meter.live);
+    scope_count(bytes);
+}
+
+/* --- Scopes ----------------------------------------------------------------------------------- */
+
+void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory *memory)
+{
+    *scope = (struct br_mem_scope){.outer = meter.scope, .memory = memory, .max = max};
+    meter.scope = scope;
+}
+
+void br_mem_scope_end(struct br_mem_scope *scope)
+{
+    struct br_mem_scope *outer = scope->outer;
+    assert(meter.scope == scope);
+    meter.scope = outer;
+    if (!outer)
+        return;
+    int64_t peak = outer->used + scope->peak;
+    outer->used += scope->used;
+    outer->peak = peak > outer->peak ? peak : outer->peak;
+    outer->full = outer->full || scope->full;
+    outer->refused = outer->refused || scope->refused;
+}
+
+/* True when the work may take `size` bytes more. */
+static bool admitted(size_t size)
+{
+    struct br_mem_scope *scope = meter.scope;
+    if (!scope)
+        return true;
+    if (size > scope->max || scope->used > (int64_t)(scope->max - size)) {
+        scope->full = true;
+        return false;
+    }
+    if (!scope->memory || br_memory_fits(scope->memory, size))
+        return true;
+    scope->refused = true;
+    return false;
+}
+
+bool br_mem_scope_take(size_t bytes)
+{
+    if (!admitted(bytes))
+        return false;
+    scope_count((int64_t)bytes);
+    return true;
+}
+
+void br_mem_scope_give(size_t bytes)
+{
+    scope_count(-(int64_t)bytes);
+}
+
+/* --- The allocator ---------------------------------------------------------------------------- */
+
 void *br_malloc(size_t size)
 {
-    return hooks->alloc(size ? size : 1);
+    void *p = admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
+    if (p)
+        br_mem_count((int64_t)br_mem_block(p));
+    return p;
 }
 
 void *br_calloc(size_t n, size_t size)
@@ -32,13 +186,21 @@ void *br_calloc(size_t n, size_t size)
 
 void *br_realloc(void *p, size_t size)
 {
-    return hooks->resize(p, size ? size : 1);
+    size_t before = br_mem_block(p);
+    if (size > before && !admitted(size - before))
+        return NULL;
+    void *moved = hooks->resize(p, size ? size : 1);
+    if (moved)
+        br_mem_count((int64_t)br_mem_block(moved) - (int64_t)before);
+    return moved;
 }
 
 void br_free(void *p)
 {
-    if (p)
-        hooks->release(p);
+    if (!p)
+        return;
+    br_mem_count(-(int64_t)br_mem_block(p));
+    hooks->release(p);
 }
 
 char *br_strndup(const char *s, size_t len)

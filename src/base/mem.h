@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator every module uses. The hooks exist for one purpose: tests make the n-th allocation
- * fail. They and the log sink are the only mutable file-scope variables of the program.
+ * The allocator every module uses, and the meter behind it: how many bytes the process holds, who
+ * holds them, and what one piece of work (a scope) has taken.
+ *
+ * The meter counts what the C library sets aside for a block, not what was asked for. Each thread
+ * counts for itself and adds its figures to the process's once they differ by BR_MEM_STEP, so the
+ * process's total is exact but for that much a thread; br_mem_flush makes a thread's part exact.
+ *
+ * The hooks exist for one purpose: tests make the n-th allocation fail. The hooks, the meter and the
+ * log sink are the only mutable file-scope variables of the program.
  */
 #pragma once
 
@@ -13,6 +20,7 @@ struct br_mem_hooks {
     void *(*alloc)(size_t size);
     void *(*resize)(void *p, size_t size);
     void (*release)(void *p);
+    size_t (*size)(const void *p); /* of a block; NULL: blocks are the C library's own */
 };
 
 /* Replaces the allocator; NULL brings the C library's back. Only while a single thread runs and
@@ -27,6 +35,77 @@ void *br_realloc(void *p, size_t size);
 void br_free(void *p);
 char *br_strdup(const char *s);
 char *br_strndup(const char *s, size_t len);
+
+/* --- The meter -------------------------------------------------------------------------------- */
+
+#define BR_MEM_STEP 65536
+
+/* What memory is for. What no holder claims is the process's own: config, metrics, tables. */
+enum br_holder {
+    BR_HOLDER_REQUESTS,     /* bodies that come in, and what they are decompressed or converted to */
+    BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
+    BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
+    BR_HOLDER_HOLDS,        /* payloads that wait in `join` for what belongs to them */
+    BR_HOLDER_ITEMS,        /* lists of parts and spans, arenas: what describes payloads */
+    BR_HOLDER_DICTIONARIES, /* what profiles are merged with */
+    BR_HOLDER_JOIN,         /* the join's table */
+    BR_HOLDER_CONNECTIONS,  /* sockets, sessions, heads, replies that are not read yet */
+    BR_HOLDER_TLS,
+    BR_HOLDER_POOL,         /* unused buffers, kept for the next request */
+    BR_HOLDERS,
+};
+
+/* "requests", "batches", ...: as in braid_memory_bytes{holder}. */
+const char *br_holder_name(enum br_holder holder);
+
+/* Says that `holder` holds `bytes` more (or less, when negative) of what this thread allocated. */
+void br_mem_hold(enum br_holder holder, int64_t bytes);
+
+/* What a block is counted as: its size as the C library rounds it, with what keeps it. */
+size_t br_mem_block(const void *p);
+
+/* Counts bytes that were allocated (or freed, when negative) past br_malloc, by a library. */
+void br_mem_count(int64_t bytes);
+
+/* Adds this thread's figures to the process's. */
+void br_mem_flush(void);
+
+/* Bytes that the process holds, and of these a holder's. */
+size_t br_mem_live(void);
+size_t br_mem_held(enum br_holder holder);
+
+/* --- Scopes ----------------------------------------------------------------------------------- */
+
+struct br_memory;
+
+/*
+ * One piece of work for a peer, from br_mem_scope_begin to br_mem_scope_end in one thread: reading,
+ * converting, merging. What it holds is counted, and an allocation that would take it over `max`, or
+ * the process over its budget, fails as if there were no memory; `full` and `refused` tell which. A
+ * scope inside another counts for the outer one when it ends.
+ */
+struct br_mem_scope {
+    struct br_mem_scope *outer;
+    struct br_memory *memory; /* NULL: only `max` counts */
+    size_t max;                     /* bytes that the work may hold at a time */
+    int64_t used;                   /* that it holds; blocks from before may make it negative */
+    int64_t peak;
+    bool full;    /* something was refused for `max`: it can never succeed */
+    bool refused; /* something was refused for the budget: it can succeed later */
+};
+
+/* Begins a scope. The caller keeps `scope` where it is until it has ended. */
+void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory *memory);
+
+/* Ends the innermost scope, which is `scope`. Its figures stay readable. */
+void br_mem_scope_end(struct br_mem_scope *scope);
+
+/* For memory that is used again instead of being allocated: counts it for the innermost scope as an
+ * allocation would be; false when the scope's maximum or budget is reached. Then the way back. */
+bool br_mem_scope_take(size_t bytes);
+void br_mem_scope_give(size_t bytes);
+
+/* --- Arithmetic and arrays -------------------------------------------------------------------- */
 
 /* Sets `*ret` to a + b, or a * b; false (and `*ret` untouched) when that overflows. */
 bool br_size_add(size_t a, size_t b, size_t *ret);

@@ -97,9 +97,19 @@ bool br_host_turn(struct br_host *h)
     return true;
 }
 
+void br_host_set_memory(struct br_host *h, struct br_memory *memory)
+{
+    h->memory = memory;
+    br_pool_set_memory(h->pool, memory);
+}
+
 bool br_host_over_limit(const struct br_host *h)
 {
-    return h->soft_limit && br_pool_live(h->pool) > h->soft_limit;
+    if (!h->memory)
+        return false;
+    /* Unused buffers of the pools are what the next request is read into. */
+    size_t used = br_memory_used(h->memory), unused = br_mem_held(BR_HOLDER_POOL);
+    return used > unused && used - unused > br_memory_soft(h->memory);
 }
 
 double br_host_random(struct br_host *h)

@@ -53,7 +53,7 @@ struct br_host {
     struct br_ledger ledger;
     uint64_t random_state;
     size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
-    size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
+    struct br_memory *memory; /* what the process may hold; NULL: anything */
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
     struct br_shed shed;
@@ -85,6 +85,9 @@ void br_host_defer_cancel(struct br_deferred *d);
 /* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
  * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */
 bool br_host_turn(struct br_host *h);
+
+/* Gives the host, and its pool, the process's memory budget, which outlives both. */
+void br_host_set_memory(struct br_host *h, struct br_memory *memory);
 
 /* True while more is held than the soft limit allows: refuse new work, before its body is read. */
 bool br_host_over_limit(const struct br_host *h);

@@ -13,6 +13,8 @@
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
+#define MEMORY_PERCENTAGE 80u /* of the machine's or control group's, unless memory_limiter says */
+#define MEMORY_SPIKE_SHARE 5u
 
 struct app;
 
@@ -30,6 +32,7 @@ struct app {
     const struct br_service_options *options;
     struct br_net *net;
     struct br_shared *shared;
+    struct br_memory memory;
     struct br_telemetry *telemetry;
     struct worker *workers;
     struct br_loop *loops[WORKERS_MAX]; /* theirs */
@@ -222,6 +225,16 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
+/* What holds where no memory_limiter has set a limit. */
+static void limit_memory(struct app *app)
+{
+    uint64_t total;
+    if (br_memory_hard(&app->memory) != SIZE_MAX || !br_memory_total("", &total))
+        return;
+    size_t hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
+    br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
+}
+
 static int make_workers(struct app *app, struct br_err *err)
 {
     for (unsigned i = 0; i < app->n_workers; i++) {
@@ -233,6 +246,7 @@ static int make_workers(struct app *app, struct br_err *err)
         app->loops[i] = w->loop;
         br_loop_host(w->loop)->loops = app->loops;
         br_loop_host(w->loop)->shared = app->shared;
+        br_host_set_memory(br_loop_host(w->loop), &app->memory);
         br_loop_set_mark(w->loop, READ_MARK_BYTES);
         rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);
         if (rc)
@@ -243,6 +257,7 @@ static int make_workers(struct app *app, struct br_err *err)
         if (rc)
             return rc;
     }
+    limit_memory(app);
     return 0;
 }
 
@@ -311,6 +326,7 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
                    struct br_err *err)
 {
     struct app app = {.config = config, .options = options, .n_workers = count_workers(config)};
+    app.memory.resident = br_memory_resident;
     app.net = br_net_new();
     app.shared = br_shared_new();
     app.workers = br_calloc(app.n_workers, sizeof *app.workers);

@@ -49,10 +49,11 @@ static size_t mark(const struct br_shed *s, unsigned step)
 static unsigned memory_step(struct br_host *h)
 {
     struct br_shed *s = &h->shed;
-    if (!s->memory_percentage || !h->soft_limit)
+    size_t soft = h->memory ? br_memory_soft(h->memory) : SIZE_MAX;
+    if (!s->memory_percentage || soft == SIZE_MAX)
         return BR_SHED_NONE;
-    size_t live = br_pool_live(h->pool);
-    size_t share = live >= h->soft_limit ? 1000 : live / ((h->soft_limit + 999) / 1000);
+    size_t used = br_memory_used(h->memory);
+    size_t share = used >= soft ? 1000 : used / ((soft + 999) / 1000);
     while (s->memory_step < BR_SHED_PROFILES && share >= mark(s, s->memory_step + 1))
         s->memory_step++;
     while (s->memory_step > BR_SHED_NONE && share + 10 * BR_SHED_BACK < mark(s, s->memory_step))

@@ -161,20 +161,6 @@ static int sink_grow(struct sink *s)
     return sink_reserve(s, size > s->limit / 2 ? s->limit : size * 2);
 }
 
-/* A buffer that is mostly slack would be paid for as long as its item lives. */
-static struct br_buf *trimmed(struct br_buf *buf)
-{
-    if (buf->len >= buf->cap / 2)
-        return buf;
-    struct br_buf *small = br_buf_new(buf->pool, buf->len);
-    if (!small)
-        return buf;
-    memcpy(small->data, buf->data, buf->len);
-    small->len = buf->len;
-    br_buf_unref(buf);
-    return small;
-}
-
 typedef enum libdeflate_result inflate_fn(struct libdeflate_decompressor *, const void *, size_t,
                                           void *, size_t, size_t *, size_t *);
 
@@ -366,7 +352,8 @@ int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *
         br_buf_unref(s.buf);
         return rc;
     }
-    *ret = trimmed(s.buf);
+    br_buf_shrink(&s.buf); /* slack would be paid for as long as the item lives */
+    *ret = s.buf;
     return 0;
 }
 
@@ -405,7 +392,8 @@ static int encode_deflate(struct br_codec *c, bool gzip, int level, const struct
                        : libdeflate_zlib_compress(d, in, n, at, bound);
     br_buf_unref(flat);
     out->len = (uint32_t)(reserve + made);
-    *ret = trimmed(out);
+    br_buf_shrink(&out);
+    *ret = out;
     return 0;
 }
 
@@ -460,7 +448,8 @@ static int encode_zstd(struct br_codec *c, int level, const struct br_rope *payl
         br_buf_unref(out);
         return rc;
     }
-    *ret = trimmed(out);
+    br_buf_shrink(&out);
+    *ret = out;
     return 0;
 }
 

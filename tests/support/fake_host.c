@@ -429,6 +429,7 @@ struct fake_host *fake_host_new(void)
     struct br_pool *pool = br_pool_new(0);
     if (!pool || br_host_init(&h->host, &host_ops, pool))
         abort();
+    br_host_set_memory(&h->host, &h->memory);
     h->host.random_state = 0x9e3779b97f4a7c15u;
     h->now_ms = START_MS;
     h->unix_ns = START_NS;

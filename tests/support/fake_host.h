@@ -40,6 +40,7 @@ typedef struct fake_answer fake_answer_fn(const struct br_exchange *x, void *arg
 
 struct fake_host {
     struct br_host host;    /* first */
+    struct br_memory memory; /* the host's budget: no limit at first */
     uint64_t now_ms;        /* starts at 1,000,000 */
     uint64_t unix_ns;       /* starts at 2026-01-01T00:00:00Z; moves with now_ms */
     uint64_t cpu_ns;        /* that the process is said to have used */

@@ -48,7 +48,7 @@ static void release(void *p)
     free(p);
 }
 
-static const struct br_mem_hooks hooks = {take, resize, release};
+static const struct br_mem_hooks hooks = {take, resize, release, NULL};
 
 void fault_watch(void)
 {

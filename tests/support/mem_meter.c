@@ -37,4 +37,9 @@ static void *resize(void *p, size_t size)
     return fresh;
 }
 
-const struct br_mem_hooks mem_meter_hooks = {take, resize, release};
+static size_t size(const void *p)
+{
+    return ((const size_t *)p)[-2];
+}
+
+const struct br_mem_hooks mem_meter_hooks = {take, resize, release, size};

@@ -200,7 +200,7 @@ static inline void *failing_resize(void *p, size_t size)
     return countdown-- > 0 ? realloc(p, size) : NULL;
 }
 
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free};
+static const struct br_mem_hooks failing = {failing_alloc, failing_resize, free, NULL};
 
 typedef int work_fn(void *arg);
 

@@ -166,6 +166,7 @@ static struct rig *make(const struct br_component *c, const char *text)
     assert_non_null(r);
     r->pool = br_pool_new(0);
     assert_int_equal(br_host_init(&r->host, &ops, r->pool), 0);
+    br_host_set_memory(&r->host, &r->memory);
     r->now_ms = START_MS;
     r->unix_ns = START_NS;
     br_arena_init(&r->arena, 0);

@@ -13,6 +13,7 @@
 
 struct rig {
     struct br_host host; /* first */
+    struct br_memory memory; /* the host's budget: no limit at first */
     struct br_pool *pool;
     uint64_t now_ms, unix_ns;
     struct br_arena arena;

@@ -160,7 +160,7 @@ static void one_is_enough(void **state)
 /* Sets the limit so that what is held is so many per cent of it. */
 static unsigned hold(struct fixture *f, unsigned percentage)
 {
-    f->h->host.soft_limit = br_pool_live(f->h->host.pool) * 100 / percentage;
+    f->h->memory.soft = br_memory_used(&f->h->memory) * 100 / percentage;
     return br_shed_step(&f->h->host);
 }
 

@@ -91,7 +91,7 @@ static void *no_alloc(size_t size)
     return NULL;
 }
 
-static const struct br_mem_hooks nothing = {no_alloc, realloc, free};
+static const struct br_mem_hooks nothing = {no_alloc, realloc, free, NULL};
 
 static void without_memory_nothing_comes(void **state)
 {

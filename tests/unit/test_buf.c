@@ -77,7 +77,7 @@ static void counting_free(void *p)
     free(p);
 }
 
-static const struct br_mem_hooks counting = {counting_alloc, realloc, counting_free};
+static const struct br_mem_hooks counting = {counting_alloc, realloc, counting_free, NULL};
 
 static void a_pool_keeps_no_more_than_it_may(void **state)
 {
@@ -138,7 +138,7 @@ static void *no_alloc(size_t size)
     return NULL;
 }
 
-static const struct br_mem_hooks nothing = {no_alloc, realloc, free};
+static const struct br_mem_hooks nothing = {no_alloc, realloc, free, NULL};
 
 static void a_buffer_that_cannot_grow_is_as_it_was(void **state)
 {

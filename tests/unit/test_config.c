@@ -551,7 +551,7 @@ static void counting_release(void *p)
     free(p);
 }
 
-static const struct br_mem_hooks failing = {failing_alloc, failing_resize, counting_release};
+static const struct br_mem_hooks failing = {failing_alloc, failing_resize, counting_release, NULL};
 
 /* One load and print; true when the armed failure was not reached. */
 static bool run_with_failure(const char *const *uris, size_t n_uris, int want, long n)

@@ -146,12 +146,13 @@ static void finished_items_are_called_back_in_the_turn_not_before(void **state)
     assert_int_equal(w.n, 2); /* the item, and what its callback deferred */
 }
 
-static void the_limit_looks_at_live_buffers(void **state)
+static void the_limit_looks_at_all_that_is_held(void **state)
 {
     struct fake_host *h = *state;
+    size_t before = br_mem_live();
     struct br_buf *buf = br_buf_new(h->host.pool, 10000);
-    assert_false(br_host_over_limit(&h->host)); /* 0: no limit */
-    h->host.soft_limit = 9999;
+    assert_false(br_host_over_limit(&h->host)); /* there is no limit */
+    br_memory_limit(&h->memory, before + 9999, before + 20000);
     assert_true(br_host_over_limit(&h->host));
     br_buf_unref(buf);
     assert_false(br_host_over_limit(&h->host));
@@ -229,7 +230,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_stopped_timer_does_not_fire, setup, teardown),
         cmocka_unit_test_setup_teardown(finished_items_are_called_back_in_the_turn_not_before,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(the_limit_looks_at_live_buffers, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_limit_looks_at_all_that_is_held, setup, teardown),
         cmocka_unit_test_setup_teardown(random_numbers_are_spread_over_zero_to_one, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_fake_client_answers_as_scripted, setup, teardown),

@@ -461,7 +461,7 @@ static void *failing_resize(void *p, size_t n)
 static void without_memory_nothing_breaks(void **state)
 {
     (void)state;
-    static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free};
+    static const struct br_mem_hooks hooks = {failing_alloc, failing_resize, free, NULL};
     assert_null(join_table_new((size_t)1 << 60, WINDOW_MS, 0, false, table_rig_shared));
     br_mem_set_hooks(&hooks);
     unsigned n_others = 0, n_refused = 0;

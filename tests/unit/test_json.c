@@ -608,7 +608,7 @@ static void *noting_realloc(void *p, size_t size)
 static void test_memory_is_bounded(void **state)
 {
     (void)state;
-    static const struct br_mem_hooks noting = {noting_malloc, noting_realloc, free};
+    static const struct br_mem_hooks noting = {noting_malloc, noting_realloc, free, NULL};
     static const char *const units[] = {"{},", "[],", "1,", "\"\","};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         struct br_str hostile = {0};

@@ -22,7 +22,7 @@ static void *refuse_resize(void *p, size_t size)
     return NULL;
 }
 
-static const struct br_mem_hooks refuse = {refuse_alloc, refuse_resize, free};
+static const struct br_mem_hooks refuse = {refuse_alloc, refuse_resize, free, NULL};
 
 static void sizes_of_zero_give_unique_pointers(void **state)
 {

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "processors/memory_limiter/total.h"
+#include "base/memory.h"
 #include "tests/support/fake_root.h"
 #include "tests/support/rig.h"
 
@@ -32,7 +32,10 @@ static void levels(void **state)
     (void)state;
     struct rig *r = rig_new(&br_memory_limiter_processor,
                             "{check_interval: 1s, limit_mib: 10, spike_limit_mib: 4}");
-    assert_int_equal(r->host.soft_limit, 6 * MIB);
+    size_t before = br_mem_live();
+    assert_true(before < MIB); /* what the test itself takes does not matter below */
+    assert_int_equal(br_memory_soft(&r->memory), 6 * MIB);
+    assert_int_equal(br_memory_hard(&r->memory), 10 * MIB);
     assert_false(br_host_over_limit(&r->host));
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
 
@@ -42,7 +45,7 @@ static void levels(void **state)
     assert_int_equal(metric(r, "accepted_spans"), 4);
     assert_int_equal(metric(r, "refused_spans"), 0);
 
-    struct br_buf *more = br_buf_new(r->pool, 4 * MIB);
+    void *more = br_malloc(4 * MIB); /* whatever it is for */
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), "");
     assert_int_equal(r->outcome.verdict, BR_RETRY);
     assert_int_equal(r->outcome.status, BR_STATUS_UNAVAILABLE);
@@ -51,7 +54,7 @@ static void levels(void **state)
     assert_int_equal(metric(r, "accepted_profile_samples"), 0);
     assert_int_equal(metric(r, "refused_profile_samples"), 0);
 
-    br_buf_unref(more);
+    br_free(more);
     br_buf_unref(held);
     assert_false(br_host_over_limit(&r->host));
     assert_string_equal(rig_run(r, BR_TRACES, TRACES), TRACES);
@@ -79,17 +82,17 @@ static void defaults(void **state)
 {
     (void)state;
     uint64_t total;
-    assert_true(memory_total("", &total));
+    assert_true(br_memory_total("", &total));
     struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
-    assert_int_equal(r->host.soft_limit, 8 * MIB); /* less a fifth */
+    assert_int_equal(br_memory_soft(&r->memory), 8 * MIB); /* less a fifth */
     rig_free(r);
     r = rig_new(&br_memory_limiter_processor,
                 "{check_interval: 1s, limit_percentage: 50, spike_limit_percentage: 30}");
-    assert_in_range(r->host.soft_limit, total / 5 - 100, total / 5 + 100);
+    assert_in_range(br_memory_soft(&r->memory), total / 5 - 100, total / 5 + 100);
     rig_free(r);
     r = rig_new(&br_memory_limiter_processor,
                 "{check_interval: 1s, limit_percentage: 50, limit_mib: 10}");
-    assert_int_equal(r->host.soft_limit, 8 * MIB);
+    assert_int_equal(br_memory_soft(&r->memory), 8 * MIB);
     rig_free(r);
 }
 
@@ -109,7 +112,7 @@ static void several(void **state)
         other.state = calloc(1, c->state_size);
         assert_int_equal(c->create(&other, NULL), 0);
         assert_int_equal(c->start(&other, NULL), 0);
-        assert_int_equal(r->host.soft_limit, 8 * MIB);
+        assert_int_equal(br_memory_soft(&r->memory), 8 * MIB);
         c->destroy(&other);
         free(other.state);
         rig_free(donor);
@@ -117,16 +120,18 @@ static void several(void **state)
     }
 }
 
-static void shares(void **state)
+/* The limit is the process's: however many workers there are, a request may have all of it. */
+static void workers(void **state)
 {
     (void)state;
-    struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 10}");
+    struct rig *r = rig_new(&br_memory_limiter_processor, "{check_interval: 1s, limit_mib: 80}");
     const struct br_component *c = &br_memory_limiter_processor;
     c->destroy(&r->node);
-    r->host.soft_limit = 0;
     r->host.n_workers = 4;
     assert_int_equal(c->start(&r->node, NULL), 0);
-    assert_int_equal(r->host.soft_limit, 2 * MIB);
+    assert_int_equal(br_memory_hard(&r->memory), 80 * MIB);
+    assert_true(br_pool_fits(r->pool, 64 * MIB));
+    assert_true(br_memory_largest(&r->memory) > 64 * MIB);
     rig_free(r);
 }
 
@@ -159,10 +164,10 @@ static void wrong_configs(void **state)
 static uint64_t total(const struct fake_root *root)
 {
     uint64_t v = 0;
-    return memory_total(root->path, &v) ? v : 0;
+    return br_memory_total(root->path, &v) ? v : 0;
 }
 
-static void total_memory(void **state)
+static void total_of_memory(void **state)
 {
     (void)state;
     struct fake_root root = fake_root_new();
@@ -201,8 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels),       cmocka_unit_test(profiles), cmocka_unit_test(defaults),
-        cmocka_unit_test(several),      cmocka_unit_test(shares),   cmocka_unit_test(wrong_configs),
-        cmocka_unit_test(total_memory),
+        cmocka_unit_test(several),      cmocka_unit_test(workers),   cmocka_unit_test(wrong_configs),
+        cmocka_unit_test(total_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

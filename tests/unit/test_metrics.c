@@ -159,7 +159,7 @@ static void *no_resize(void *p, size_t size)
     return NULL;
 }
 
-static const struct br_mem_hooks nothing = {no_alloc, no_resize, free};
+static const struct br_mem_hooks nothing = {no_alloc, no_resize, free, NULL};
 
 static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
 {

@@ -405,7 +405,7 @@ static void test_nothing_is_scraped_above_the_memory_limit(void **state)
     start(f, "{" TARGET ", " ONLY_CPU "}");
     struct br_buf *held = br_buf_new(f->rig.h->host.pool, 4096);
     assert_non_null(held);
-    f->rig.h->host.soft_limit = 1;
+    br_memory_limit(&f->rig.h->memory, 1, 0);
     fake_host_advance(f->rig.h, 30000);
     assert_int_equal(f->program.n, 0);
     assert_float_equal(scrapes(f, "memory"), 2, 0);

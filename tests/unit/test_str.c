@@ -100,7 +100,7 @@ static void *no_resize(void *p, size_t size)
     return NULL;
 }
 
-static const struct br_mem_hooks refuse = {malloc, no_resize, free};
+static const struct br_mem_hooks refuse = {malloc, no_resize, free, NULL};
 
 static void without_memory_it_has_failed(void **state)
 {

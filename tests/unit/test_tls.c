@@ -363,7 +363,7 @@ static int life(const struct br_tls_config *client, const struct br_tls_config *
 static void test_no_memory(void **state)
 {
     (void)state;
-    static const struct br_mem_hooks scarce = {scarce_alloc, scarce_resize, free};
+    static const struct br_mem_hooks scarce = {scarce_alloc, scarce_resize, free, NULL};
     const char *suites[] = {"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}, *curves[] = {"P256"};
     struct br_tls_config server = tls_server_config(), client = tls_client_config();
     server.cipher_suites = (struct br_strings){suites, 1};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cgroup.h"
+#include "base/mem.h"
+
+#define PATH_SIZE 1024
+#define INTAKE_SHARE 8u /* of the limit is for sending only */
+
+/* "max", and what is not a number, set no limit. */
+static void lower_total(const char *text, void *arg)
+{
+    uint64_t *total = arg;
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (end != text && errno == 0 && v && v < *total)
+        *total = v;
+}
+
+bool br_memory_total(const char *root, uint64_t *ret)
+{
+    static const struct br_cgroup_file file = {"memory.max", "memory", "memory.limit_in_bytes"};
+    char text[BR_CGROUP_TEXT_MAX], path[PATH_SIZE];
+    uint64_t total = UINT64_MAX;
+    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    const char *line = br_file_head(path, text) ? strstr(text, "MemTotal:") : NULL;
+    if (line)
+        total = strtoull(line + strlen("MemTotal:"), NULL, 10) * 1024;
+    br_cgroup_each(root, &file, lower_total, &total);
+    if (total == UINT64_MAX || total == 0)
+        return false;
+    *ret = total;
+    return true;
+}
+
+size_t br_memory_resident(void)
+{
+    char text[128];
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t len = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    if (len <= 0)
+        return 0;
+    text[len] = '\0';
+    char *pages;
+    (void)strtoull(text, &pages, 10); /* the size; the resident part is the second figure */
+    return (size_t)strtoull(pages, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t load(const _Atomic size_t *figure)
+{
+    return atomic_load_explicit(figure, memory_order_relaxed);
+}
+
+static void store(_Atomic size_t *figure, size_t value)
+{
+    atomic_store_explicit(figure, value, memory_order_relaxed);
+}
+
+static void lower(_Atomic size_t *mark, size_t value)
+{
+    if (value && (!load(mark) || value < load(mark)))
+        store(mark, value);
+}
+
+void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard)
+{
+    lower(&memory->soft, soft);
+    lower(&memory->hard, hard);
+    br_memory_look(memory);
+    memory->floor = br_mem_live() + load(&memory->overhead);
+}
+
+size_t br_memory_soft(const struct br_memory *memory)
+{
+    size_t soft = load(&memory->soft);
+    return soft ? soft : SIZE_MAX;
+}
+
+size_t br_memory_hard(const struct br_memory *memory)
+{
+    size_t hard = load(&memory->hard);
+    return hard ? hard : SIZE_MAX;
+}
+
+size_t br_memory_intake(const struct br_memory *memory)
+{
+    size_t hard = load(&memory->hard);
+    return hard ? hard - hard / INTAKE_SHARE : SIZE_MAX;
+}
+
+void br_memory_look(struct br_memory *memory)
+{
+    size_t live = br_mem_live(), resident = memory->resident ? memory->resident() : 0;
+    store(&memory->looked_at, live);
+    store(&memory->overhead, resident > live ? resident - live : 0);
+}
+
+static bool due(const struct br_memory *memory, size_t live)
+{
+    size_t before = load(&memory->looked_at), step = load(&memory->hard) / BR_MEMORY_LOOK;
+    return step && (live > before ? live - before : before - live) > step;
+}
+
+size_t br_memory_used(struct br_memory *memory)
+{
+    size_t live = br_mem_live();
+    if (memory->resident && due(memory, live))
+        br_memory_look(memory);
+    return live + load(&memory->overhead);
+}
+
+bool br_memory_fits(struct br_memory *memory, size_t more)
+{
+    size_t intake = br_memory_intake(memory);
+    if (intake == SIZE_MAX)
+        return true;
+    size_t used = br_memory_used(memory);
+    return used <= intake && more <= intake - used;
+}
+
+size_t br_memory_largest(const struct br_memory *memory)
+{
+    size_t intake = br_memory_intake(memory);
+    if (intake == SIZE_MAX)
+        return SIZE_MAX;
+    return intake > memory->floor ? intake - memory->floor : 0;
+}
