@@ -98,7 +98,6 @@ static void otlp_destroy(struct br_node *node)
 {
     struct otlp *otlp = node->state;
     br_ingest_release(&otlp->ingest);
-    br_otlp_service_release(&otlp->service);
 }
 
 extern const struct br_component br_otlp_receiver;

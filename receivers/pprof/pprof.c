@@ -5,8 +5,7 @@
 
 struct pprof {
     struct br_codec *codec;
-    struct pprof_reader reader;  /* of scrapes and files */
-    struct pprof_reader uploads; /* with a maximum of their own */
+    struct pprof_reader reader; /* of scrapes and files */
     struct pprof_scraper *scraper;
     struct pprof_folder *folder;
     struct pprof_upload upload;
@@ -19,8 +18,7 @@ static int create_upload(struct pprof *p, const struct br_http_config *http, str
     int rc = br_ingest_init(&p->upload.ingest, p->node, err);
     if (rc)
         return rc;
-    pprof_reader_init(&p->uploads, p->node->host, p->codec, br_http_max_body(http));
-    pprof_upload_init(&p->upload, &p->uploads, http);
+    pprof_upload_init(&p->upload, http);
     return 0;
 }
 
@@ -82,7 +80,6 @@ static void pprof_destroy(struct br_node *node)
     pprof_scraper_free(p->scraper);
     pprof_folder_free(p->folder);
     pprof_reader_release(&p->reader);
-    pprof_reader_release(&p->uploads);
     br_codec_free(p->codec);
 }
 

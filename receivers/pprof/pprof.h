@@ -104,6 +104,9 @@ void pprof_reader_init(struct pprof_reader *r, struct br_host *host, struct br_c
                        size_t max);
 void pprof_reader_release(struct pprof_reader *r);
 
+/* True for what begins as gzip does. */
+bool pprof_is_gzip(const uint8_t *data, size_t len);
+
 /* Takes gzip off, told by its magic: `*ret` and `*ret_len` point into `data`, or into `*ret_buf`,
  * which the caller then owns (else it is NULL). Returns 0 or a code of br_decompress. */
 int pprof_unpack(struct pprof_reader *r, const uint8_t *data, size_t len, struct br_buf **ret_buf,
@@ -146,7 +149,5 @@ struct pprof_upload {
     struct br_ingest ingest;
     struct br_door door;
     struct br_meter meter;
-    struct pprof_reader *reader;
 };
-void pprof_upload_init(struct pprof_upload *u, struct pprof_reader *reader,
-                       const struct br_http_config *http);
+void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);

@@ -25,13 +25,18 @@ void pprof_reader_release(struct pprof_reader *r)
     r->build = NULL;
 }
 
+bool pprof_is_gzip(const uint8_t *data, size_t len)
+{
+    return len >= 2 && data[0] == 0x1f && data[1] == 0x8b;
+}
+
 int pprof_unpack(struct pprof_reader *r, const uint8_t *data, size_t len, struct br_buf **ret_buf,
                  const uint8_t **ret, size_t *ret_len, struct br_err *err)
 {
     *ret_buf = NULL;
     *ret = data;
     *ret_len = len;
-    if (len < 2 || data[0] != 0x1f || data[1] != 0x8b)
+    if (!pprof_is_gzip(data, len))
         return 0;
     int rc =
         br_decompress(r->codec, BR_ENCODING_GZIP, data, len, r->max, r->host->pool, ret_buf, err);

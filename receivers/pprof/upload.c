@@ -23,24 +23,22 @@ struct ask {
 };
 
 struct reading {
-    struct pprof_upload *u;
-    struct br_request *request;
+    struct br_reading *r;
     struct br_arena arena;
-    struct br_err err;
 };
 
 /* --- The query -------------------------------------------------------------------------------- */
 
 /* "" where there is none. */
-static int parameter(struct reading *r, const char *name, const char **ret, size_t *ret_len)
+static int parameter(struct reading *p, const char *name, const char **ret, size_t *ret_len)
 {
     *ret = "";
     *ret_len = 0;
-    int rc = br_query_get(r->request->query, name, &r->arena, ret, ret_len);
+    int rc = br_query_get(p->r->asked->query, name, &p->arena, ret, ret_len);
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
-static int read_format(struct reading *r, struct ask *ret)
+static int read_format(struct reading *p, struct ask *ret)
 {
     static const char *const names[] = {
         [BR_FORMAT_PPROF] = "pprof",
@@ -53,7 +51,7 @@ static int read_format(struct reading *r, struct ask *ret)
     };
     const char *text;
     size_t len;
-    int rc = parameter(r, "format", &text, &len);
+    int rc = parameter(p, "format", &text, &len);
     if (rc || len == 0)
         return rc;
     for (size_t i = 0; i < BR_COUNT(names); i++) {
@@ -63,49 +61,49 @@ static int read_format(struct reading *r, struct ask *ret)
         ret->has_format = true;
         return 0;
     }
-    return br_err_set(&r->err, BR_EINVAL,
+    return br_err_set(&p->r->err, BR_EINVAL,
                       "format must be pprof, jfr, folded, lines, trie, tree or speedscope");
 }
 
-static int read_time(struct reading *r, const char *name, uint64_t now_ns, uint64_t *ret)
+static int read_time(struct reading *p, const char *name, uint64_t now_ns, uint64_t *ret)
 {
     const char *text;
     size_t len;
-    int rc = parameter(r, name, &text, &len);
+    int rc = parameter(p, name, &text, &len);
     if (rc == 0)
         *ret = len ? br_app_time(text, len, now_ns) : now_ns;
     return rc;
 }
 
-static int read_rate(struct reading *r, double *ret)
+static int read_rate(struct reading *p, double *ret)
 {
     const char *text;
     size_t len;
     char *end;
-    int rc = parameter(r, "sampleRate", &text, &len);
+    int rc = parameter(p, "sampleRate", &text, &len);
     if (rc || len == 0)
         return rc;
     double rate = strtod(text, &end);
     if (end != text + len || !isfinite(rate) || rate <= 0 || rate > RATE_MAX)
-        return br_err_set(&r->err, BR_EINVAL, "sampleRate must be a number of Hz, up to 1000000");
+        return br_err_set(&p->r->err, BR_EINVAL, "sampleRate must be a number of Hz, up to 1000000");
     *ret = rate;
     return 0;
 }
 
-static int read_query(struct reading *r, struct ask *ret)
+static int read_query(struct reading *p, struct ask *ret)
 {
-    uint64_t now_ns = br_host_unix_ns(r->u->reader->host);
-    int rc = parameter(r, "name", &ret->name, &ret->name_len);
+    uint64_t now_ns = p->r->now_ns;
+    int rc = parameter(p, "name", &ret->name, &ret->name_len);
     if (rc == 0)
-        rc = parameter(r, "labels", &ret->labels, &ret->labels_len);
+        rc = parameter(p, "labels", &ret->labels, &ret->labels_len);
     if (rc == 0)
-        rc = read_format(r, ret);
+        rc = read_format(p, ret);
     if (rc == 0)
-        rc = read_time(r, "from", now_ns, &ret->start_ns);
+        rc = read_time(p, "from", now_ns, &ret->start_ns);
     if (rc == 0)
-        rc = read_time(r, "until", now_ns, &ret->end_ns);
+        rc = read_time(p, "until", now_ns, &ret->end_ns);
     if (rc == 0)
-        rc = read_rate(r, &ret->sample_rate);
+        rc = read_rate(p, &ret->sample_rate);
     if (ret->end_ns < ret->start_ns)
         ret->end_ns = ret->start_ns;
     return rc;
@@ -115,7 +113,7 @@ static int read_query(struct reading *r, struct ask *ret)
 
 /* `name` is an application's name with labels, `labels` further ones in the same grammar: put
  * together they are one. Without a name there is none to put before the labels. */
-static int read_name(struct reading *r, const struct ask *ask, struct br_app_name *ret)
+static int read_name(struct reading *p, const struct ask *ask, struct br_app_name *ret)
 {
     static const char nobody[] = "none";
     const char *name = ask->name_len ? ask->name : nobody;
@@ -123,13 +121,13 @@ static int read_name(struct reading *r, const struct ask *ask, struct br_app_nam
     while (len > 0 && (name[len - 1] == ' ' || name[len - 1] == '}'))
         len--;
     const char *text =
-        br_arena_printf(&r->arena, "%.*s%s%.*s}", (int)len, name,
+        br_arena_printf(&p->arena, "%.*s%s%.*s}", (int)len, name,
                         memchr(name, '{', len) ? "," : "{", (int)ask->labels_len, ask->labels);
     if (!text)
-        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
-    int rc = br_app_name_parse(text, strlen(text), &r->arena, ret, &r->err);
+        return br_err_set(&p->r->err, BR_ENOMEM, "out of memory");
+    int rc = br_app_name_parse(text, strlen(text), &p->arena, ret, &p->r->err);
     if (rc)
-        br_err_prefix(&r->err, "name or labels: ");
+        br_err_prefix(&p->r->err, "name or labels: ");
     else if (!ask->name_len)
         ret->app_len = 0;
     return rc;
@@ -149,13 +147,13 @@ static void read_suffix(const struct ask *ask, const struct br_app_name *name,
     *ret_app_len = type.app_len;
 }
 
-static int make_source(struct reading *r, const struct ask *ask, struct br_profile_source *s,
+static int make_source(struct reading *p, const struct ask *ask, struct br_profile_source *s,
                        struct br_addition *resource)
 {
     struct br_app_name name;
     struct br_label *labels;
     size_t n;
-    int rc = read_name(r, ask, &name);
+    int rc = read_name(p, ask, &name);
     if (rc)
         return rc;
     size_t app_len = name.app_len;
@@ -166,58 +164,66 @@ static int make_source(struct reading *r, const struct ask *ask, struct br_profi
                                     .from_file = true};
     read_suffix(ask, &name, s, &app_len);
     if (app_len > 0) {
-        rc = br_app_labels(&name, app_len, true, &r->arena, &labels, &n);
+        rc = br_app_labels(&name, app_len, true, &p->arena, &labels, &n);
     } else {
         labels = name.labels;
         n = name.n_labels;
     }
     if (rc == 0)
-        rc = br_labels_resource(&r->arena, labels, n, resource);
-    return rc ? br_err_set(&r->err, rc, "too many labels, or no memory for them") : 0;
+        rc = br_labels_resource(&p->arena, labels, n, resource);
+    return rc ? br_err_set(&p->r->err, rc, "too many labels, or no memory for them") : 0;
 }
 
 /* --- The body --------------------------------------------------------------------------------- */
 
-static int read_body(struct reading *r, struct br_intake *x, struct br_buf **body,
-                     struct br_item **ret)
+static int read_plain(struct reading *p, const struct ask *ask, const struct br_buf *plain)
 {
-    struct ask ask = {0};
+    struct br_reading *r = p->r;
     struct br_profile_source source = {0};
     struct br_addition resource = {0};
-    struct br_buf *plain = NULL;
-    const uint8_t *data = NULL;
-    size_t len = 0;
-    int rc = read_query(r, &ask);
+    enum br_profile_format format = ask->format;
+    struct pprof_reader reader = {
+        .host = r->host, .codec = r->bench->codec, .build = r->bench->build, .max = r->max_body};
+    int rc = ask->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &r->err);
+    struct ask guessed = *ask;
+    guessed.format = format;
     if (rc == 0)
-        rc = br_intake_unpack(x, body, &r->err);
+        rc = make_source(p, &guessed, &source, &resource);
+    source.data = plain->data;
+    source.len = plain->len;
     if (rc == 0)
-        rc = pprof_unpack(r->u->reader, (*body)->data, (*body)->len, &plain, &data, &len, &r->err);
-    if (rc == 0 && !ask.has_format)
-        rc = pprof_guess(data, len, &ask.format, &r->err);
-    if (rc == 0)
-        rc = make_source(r, &ask, &source, &resource);
-    source.data = data;
-    source.len = len;
-    if (rc == 0)
-        rc = pprof_read(r->u->reader, ask.format, &source, ret, &r->err);
-    br_buf_unref(plain);
+        rc = pprof_read(&reader, format, &source, &r->item, &r->err);
+    r->bench->build = reader.build;
     return rc;
 }
 
-static void take(struct br_intake *x, struct br_buf *body)
+/* Takes gzip off what is gzip, whatever its header said. */
+static int unpack(struct br_reading *r)
 {
-    struct reading r = {.u = x->arg, .request = x->request};
-    struct br_buf *own = br_buf_ref(body);
-    struct br_item *item = NULL;
-    int rc = read_body(&r, x, &own, &item);
-    if (rc == 0 && !item) /* a profile without samples is taken, too */
-        rc = (item = br_item_new(r.u->reader->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    int rc = br_reading_unpack(r);
+    const struct br_buf *bytes = br_reading_bytes(r);
+    struct br_buf *plain = NULL;
+    if (rc || !pprof_is_gzip(bytes->data, bytes->len))
+        return rc;
+    rc = br_reading_decompress(r, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
     if (rc == 0)
-        br_intake_send(x, item);
-    else
-        br_intake_fail(x, rc == BR_EFULL ? BR_ETOOBIG : rc, &r.err);
-    br_buf_unref(own);
-    br_arena_release(&r.arena);
+        br_reading_replace(r, plain);
+    return rc;
+}
+
+static int read_request(struct br_reading *r)
+{
+    struct reading p = {.r = r};
+    struct ask ask = {0};
+    int rc = read_query(&p, &ask);
+    if (rc == 0)
+        rc = unpack(r);
+    if (rc == 0)
+        rc = read_plain(&p, &ask, br_reading_bytes(r));
+    if (rc == 0 && !r->item) /* a profile without samples is taken, too */
+        rc = (r->item = br_item_new(r->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    br_arena_release(&p.arena);
+    return rc;
 }
 
 /* --- The answer ------------------------------------------------------------------------------- */
@@ -236,7 +242,10 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     br_http_reply(x->door->http, r, &a);
 }
 
-static const struct br_intake_kind kind = {take, answer};
+/* Plain bytes that are converted at once: what takes about two milliseconds. */
+#define READ_NOW (256u << 10)
+
+static const struct br_intake_kind kind = {read_request, READ_NOW, NULL, answer};
 
 static void begin(struct br_service *self, struct br_request *request)
 {
@@ -260,10 +269,8 @@ static void begin(struct br_service *self, struct br_request *request)
         (void)br_intake_new(&how, request);
 }
 
-void pprof_upload_init(struct pprof_upload *u, struct pprof_reader *reader,
-                       const struct br_http_config *http)
+void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http)
 {
-    u->reader = reader;
     u->door.service.begin = begin;
     u->door.http = http;
     u->door.max_body = br_http_max_body(http);

@@ -29,7 +29,7 @@ static int parameter(struct upload *u, const char *name, const char **ret, size_
 {
     *ret = "";
     *ret_len = 0;
-    int rc = br_query_get(u->x->request->query, name, &u->scratch, ret, ret_len);
+    int rc = br_query_get(u->r->asked->query, name, &u->scratch, ret, ret_len);
     return rc == BR_ENOTFOUND ? 0 : rc;
 }
 
@@ -74,7 +74,7 @@ static int read_format(struct upload *u, struct ask *ret)
         {"pprof", NULL, BR_FORMAT_PPROF},
         {"speedscope", NULL, BR_FORMAT_SPEEDSCOPE},
     };
-    const char *type = br_request_header(u->x->request, "content-type"), *format;
+    const char *type = br_request_header(u->r->asked, "content-type"), *format;
     size_t len, i = 0;
     int rc = parameter(u, "format", &format, &len);
     bool form = br_multipart_is(type);
@@ -96,15 +96,15 @@ static int read_name(struct upload *u, struct ask *ret)
     int rc = parameter(u, "name", &text, &len);
     if (rc)
         return rc;
-    rc = br_app_name_parse(text, len, &u->scratch, &ret->name, &u->err);
+    rc = br_app_name_parse(text, len, &u->scratch, &ret->name, &u->r->err);
     if (rc)
-        br_err_prefix(&u->err, "name: ");
+        br_err_prefix(&u->r->err, "name: ");
     return rc;
 }
 
 static int read_query(struct upload *u, struct ask *ret)
 {
-    uint64_t now_ns = br_host_unix_ns(u->p->ingest.node->host);
+    uint64_t now_ns = u->r->now_ns;
     int rc = read_name(u, ret);
     if (!rc)
         rc = read_time(u, "from", now_ns, &ret->start_ns);
@@ -150,7 +150,7 @@ static int make_labels(struct upload *u, const struct ask *ask, size_t app_len,
     if (n)
         memcpy(all + BR_COUNT(added), own, n * sizeof *own);
     rc = br_labels_resource(&u->scratch, all, n + BR_COUNT(added), ret);
-    return rc == BR_EINVAL ? br_err_set(&u->err, rc, "name: too many labels, or too long ones")
+    return rc == BR_EINVAL ? br_err_set(&u->r->err, rc, "name: too many labels, or too long ones")
                            : rc;
 }
 
@@ -159,7 +159,7 @@ static int read_suffix(struct upload *u, const struct ask *ask, struct br_profil
                        size_t *ret_app_len)
 {
     struct br_app_type type;
-    int rc = br_app_type_find(ask->name.app, ask->name.app_len, &type, &u->err);
+    int rc = br_app_type_find(ask->name.app, ask->name.app_len, &type, &u->r->err);
     if (rc)
         return rc;
     bool counts = strcmp(type.type, "cpu") == 0 || strcmp(type.type, "wall") == 0;
@@ -198,11 +198,11 @@ struct form {
 static int read_form(struct upload *u, const struct br_buf *body, struct form *ret)
 {
     char boundary[BR_BOUNDARY_MAX + 1];
-    const char *type = br_request_header(u->x->request, "content-type");
-    int rc = br_multipart_boundary(type, boundary, &u->err);
+    const char *type = br_request_header(u->r->asked, "content-type");
+    int rc = br_multipart_boundary(type, boundary, &u->r->err);
     return rc ? rc
               : br_multipart_parse(boundary, body->data, body->len, ret->fields, FIELDS_MAX,
-                                   &ret->n, &u->err);
+                                   &ret->n, &u->r->err);
 }
 
 /* A field without gzip; `ret->data` stays NULL where there is none, and len 0 too where it is
@@ -214,7 +214,7 @@ static int read_field(struct upload *u, const struct form *form, const char *nam
     *ret = f ? (struct upload_bytes){f->data, f->len} : (struct upload_bytes){0};
     int rc = upload_gunzip(u, ret);
     if (rc)
-        br_err_prefix(&u->err, "field %s: ", name);
+        br_err_prefix(&u->r->err, "field %s: ", name);
     return rc;
 }
 
@@ -223,16 +223,16 @@ static int read_pprof_form(struct upload *u, const struct form *form, struct br_
     struct upload_bytes profile, config;
     struct br_sample_type *types = NULL;
     if (br_form_find(form->fields, form->n, "prev_profile"))
-        return br_err_set(&u->err, BR_EINVAL,
+        return br_err_set(&u->r->err, BR_EINVAL,
                           "unsupported client version: profiles with a prev_profile are not taken");
     int rc = read_field(u, form, "profile", &profile);
     if (!rc)
         rc = read_field(u, form, "sample_type_config", &config);
     if (!rc && !profile.data)
-        rc = br_err_set(&u->err, BR_EINVAL, "the form has no field profile");
+        rc = br_err_set(&u->r->err, BR_EINVAL, "the form has no field profile");
     if (!rc && config.len)
         rc = pyroscope_sample_types((const char *)config.data, config.len, &u->scratch, &types,
-                                    &s->n_types, &u->err);
+                                    &s->n_types, &u->r->err);
     s->types = types;
     s->data = profile.data;
     s->len = profile.len;
@@ -246,7 +246,7 @@ static int read_jfr_form(struct upload *u, const struct form *form, struct br_pr
     if (!rc)
         rc = read_field(u, form, "labels", &labels);
     if (!rc && !jfr.len)
-        rc = br_err_set(&u->err, BR_EINVAL, "the form has no field jfr");
+        rc = br_err_set(&u->r->err, BR_EINVAL, "the form has no field jfr");
     s->data = jfr.data;
     s->len = jfr.len;
     s->labels = labels.len ? labels.data : NULL;
@@ -274,16 +274,14 @@ static int read_body(struct upload *u, const struct ask *ask, const struct br_bu
 }
 
 /* Pyroscope takes no notice of the header: what says gzip and is none is as it is. */
-static int unpack(struct upload *u, struct br_buf **body)
+static int unpack(struct upload *u)
 {
-    const struct br_buf *b = *body;
+    const struct br_buf *b = u->r->body;
     bool gzip = b->len >= 2 && b->data[0] == 0x1f && b->data[1] == 0x8b;
-    if (u->x->encoding == BR_ENCODING_GZIP && !gzip)
-        return 0;
-    return br_intake_unpack(u->x, body, &u->err);
+    return u->r->encoding == BR_ENCODING_GZIP && !gzip ? 0 : br_reading_unpack(u->r);
 }
 
-static int read_request(struct upload *u, struct br_buf **body)
+static int read_all(struct upload *u)
 {
     struct ask ask = {0};
     struct br_profile_source s;
@@ -293,20 +291,18 @@ static int read_request(struct upload *u, struct br_buf **body)
         rc = make_source(u, &ask, &s, &resource);
     if (rc)
         return rc;
-    u->invalid = BR_STATUS_UNKNOWN; /* from here on it is the profile that is wrong */
-    rc = unpack(u, body);
+    u->r->invalid = BR_STATUS_UNKNOWN; /* from here on it is the profile that is wrong */
+    rc = unpack(u);
     if (!rc)
-        rc = read_body(u, &ask, *body, &s);
+        rc = read_body(u, &ask, br_reading_bytes(u->r), &s);
     return rc || !s.len ? rc : upload_read(u, ask.format, &s);
 }
 
-static void take(struct br_intake *x, struct br_buf *body)
+static int read_request(struct br_reading *r)
 {
     struct upload u;
-    struct br_buf *own = br_buf_ref(body);
-    int rc = upload_begin(&u, x);
-    upload_end(&u, rc ? rc : read_request(&u, &own));
-    br_buf_unref(own);
+    int rc = upload_begin(&u, r);
+    return upload_end(&u, rc ? rc : read_all(&u));
 }
 
 static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
@@ -314,7 +310,7 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     pyroscope_reply_ingest(x->door->http, r, o);
 }
 
-static const struct br_intake_kind kind = {take, answer};
+static const struct br_intake_kind kind = {read_request, PYROSCOPE_READ_NOW, NULL, answer};
 
 bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r)
 {

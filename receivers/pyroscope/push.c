@@ -18,79 +18,68 @@
 /* --- The message ------------------------------------------------------------------------------ */
 
 /* The message inside gRPC-Web's one frame. */
-static int unframe(struct upload *u, struct br_buf **body)
+static int unframe(struct br_reading *r)
 {
-    const struct br_buf *b = *body;
+    const struct br_buf *b = r->body;
     if (b->len < BR_GRPC_PREFIX)
-        return br_err_set(&u->err, BR_EINVAL, "one length-prefixed message is expected");
+        return br_err_set(&r->err, BR_EINVAL, "one length-prefixed message is expected");
     size_t len =
         (size_t)b->data[1] << 24 | (size_t)b->data[2] << 16 | (size_t)b->data[3] << 8 | b->data[4];
     bool packed = b->data[0] == 1;
     if (b->data[0] > 1 || len != b->len - BR_GRPC_PREFIX)
-        return br_err_set(&u->err, BR_EINVAL, "one length-prefixed message is expected");
-    if (packed && u->x->encoding == BR_ENCODING_NONE)
-        return br_err_set(&u->err, BR_EINVAL,
+        return br_err_set(&r->err, BR_EINVAL, "one length-prefixed message is expected");
+    if (packed && r->encoding == BR_ENCODING_NONE)
+        return br_err_set(&r->err, BR_EINVAL,
                           "a message is marked compressed without a grpc-encoding");
-    struct br_pool *pool = u->p->ingest.node->host->pool;
     struct br_buf *plain = NULL;
     int rc = 0;
     if (packed) {
-        rc = br_decompress(u->p->ingest.codec, u->x->encoding, b->data + BR_GRPC_PREFIX, len,
-                           u->x->door->max_body, pool, &plain, &u->err);
+        rc = br_reading_decompress(r, r->encoding, b->data + BR_GRPC_PREFIX, len, &plain);
     } else {
-        plain = br_buf_new(pool, len);
+        plain = br_buf_new(r->host->pool, len);
         rc = plain ? br_buf_append(&plain, b->data + BR_GRPC_PREFIX, len, len) : BR_ENOMEM;
     }
-    if (rc) {
-        br_buf_unref(plain);
-        return rc;
-    }
-    br_buf_unref(*body);
-    *body = plain;
-    return 0;
-}
-
-/* JSON as protobuf, in `*body`, which it replaces. */
-static int from_json(struct upload *u, struct br_buf **body)
-{
-    struct br_buf *plain = NULL;
-    int rc = br_json_decode(&push__v1__push_request__descriptor, (const char *)(*body)->data,
-                            (*body)->len, JSON_DEPTH, u->x->door->max_body,
-                            u->p->ingest.node->host->pool, &plain, &u->err);
     if (rc)
-        return rc;
-    br_buf_unref(*body);
-    *body = plain;
-    return 0;
+        br_buf_unref(plain);
+    else
+        br_reading_replace(r, plain);
+    return rc;
 }
 
-static void take_message(struct br_intake *x, struct br_buf *body,
-                         int (*unpack)(struct upload *u, struct br_buf **body))
+static int from_json(struct br_reading *r)
+{
+    const struct br_buf *text = br_reading_bytes(r);
+    struct br_buf *plain = NULL;
+    int rc = br_json_decode(&push__v1__push_request__descriptor, (const char *)text->data, text->len,
+                            JSON_DEPTH, r->max_body, r->host->pool, &plain, &r->err);
+    if (rc == 0)
+        br_reading_replace(r, plain);
+    return rc;
+}
+
+static int read_message(struct br_reading *r, int (*unpack)(struct br_reading *r))
 {
     struct upload u;
-    struct br_buf *own = br_buf_ref(body);
-    int rc = upload_begin(&u, x);
+    int rc = upload_begin(&u, r);
     if (!rc)
-        rc = unpack(&u, &own);
-    if (!rc && x->format == BR_INTAKE_JSON)
-        rc = from_json(&u, &own);
-    upload_end(&u, rc ? rc : pyroscope_read_push(&u, own->data, own->len));
-    br_buf_unref(own);
+        rc = unpack(r);
+    if (!rc && r->format == BR_INTAKE_JSON)
+        rc = from_json(r);
+    if (!rc) {
+        const struct br_buf *message = br_reading_bytes(r);
+        rc = pyroscope_read_push(&u, message->data, message->len);
+    }
+    return upload_end(&u, rc);
 }
 
-static int unpack_whole(struct upload *u, struct br_buf **body)
+static int read_request(struct br_reading *r)
 {
-    return br_intake_unpack(u->x, body, &u->err);
+    return read_message(r, br_reading_unpack);
 }
 
-static void take(struct br_intake *x, struct br_buf *body)
+static int read_web(struct br_reading *r)
 {
-    take_message(x, body, unpack_whole);
-}
-
-static void take_web(struct br_intake *x, struct br_buf *body)
-{
-    take_message(x, body, unframe);
+    return read_message(r, unframe);
 }
 
 static void answer_connect(const struct br_intake *x, struct br_request *r,
@@ -109,9 +98,11 @@ static void answer_web(const struct br_intake *x, struct br_request *r, const st
     pyroscope_reply_web(x->door->http, r, x->format == BR_INTAKE_JSON, o);
 }
 
-static const struct br_intake_kind connect_kind = {take, answer_connect},
-                                   grpc_kind = {take, answer_grpc},
-                                   web_kind = {take_web, answer_web};
+static const struct br_intake_kind connect_kind = {read_request, PYROSCOPE_READ_NOW, NULL,
+                                                   answer_connect},
+                                   grpc_kind = {read_request, PYROSCOPE_READ_NOW, NULL,
+                                                answer_grpc},
+                                   web_kind = {read_web, PYROSCOPE_READ_NOW, NULL, answer_web};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 

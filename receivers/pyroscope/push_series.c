@@ -28,7 +28,7 @@ static void release(void *data, void *p)
 
 static int invalid(struct upload *u, size_t series, const char *why, const char *what)
 {
-    return br_err_set(&u->err, BR_EINVAL, "series[%zu]: %s%s", series, why, what);
+    return br_err_set(&u->r->err, BR_EINVAL, "series[%zu]: %s%s", series, why, what);
 }
 
 /* --- Labels ----------------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static int make_labels(struct upload *u, const Push__V1__RawProfileSeries *s, si
     struct br_label *labels = br_arena_calloc(&u->scratch, s->n_labels + 1, sizeof *labels);
     size_t n = 0;
     if (!labels)
-        return br_err_set(&u->err, BR_ENOMEM, "out of memory");
+        return br_err_set(&u->r->err, BR_ENOMEM, "out of memory");
     if (!value_of(s, "service_name")[0])
         labels[n++] = (struct br_label){"service_name", 12, "unknown_service", 15};
     for (size_t i = 0; i < s->n_labels; i++) {
@@ -118,7 +118,7 @@ static int read_samples(struct upload *u, const Push__V1__RawProfileSeries *seri
         br_build_mark(u->build);
         rc = read_sample(u, series->samples[i], s);
         if (rc)
-            br_err_prefix(&u->err, "series[%zu].samples[%zu]: ", at, i);
+            br_err_prefix(&u->r->err, "series[%zu].samples[%zu]: ", at, i);
         if (rc == BR_EINVAL) {
             br_build_undo(u->build);
             upload_leave_out(u, 1);
@@ -151,24 +151,24 @@ static int read_series(struct upload *u, const Push__V1__RawProfileSeries *serie
 static int check_any(struct upload *u, size_t n)
 {
     if (n == 0)
-        return br_err_set(&u->err, BR_EINVAL, "no profiles received");
+        return br_err_set(&u->r->err, BR_EINVAL, "no profiles received");
     if (n > u->n_bad)
         return 0;
-    u->err = u->first;
+    u->r->err = u->first;
     return BR_EINVAL;
 }
 
 int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
 {
     struct memory memory = {.pb = {allocate, release, &memory}, .arena = &u->scratch};
-    uint64_t now_ns = br_host_unix_ns(u->p->ingest.node->host);
+    uint64_t now_ns = u->r->now_ns;
     Push__V1__PushRequest *request = push__v1__push_request__unpack(&memory.pb, len, data);
     size_t n = 0;
     int rc = 0;
     if (!request && memory.failed)
-        return br_err_set(&u->err, BR_ENOMEM, "out of memory");
+        return br_err_set(&u->r->err, BR_ENOMEM, "out of memory");
     if (!request)
-        return br_err_set(&u->err, BR_EINVAL, "the body is no push.v1.PushRequest");
+        return br_err_set(&u->r->err, BR_EINVAL, "the body is no push.v1.PushRequest");
     for (size_t i = 0; i < request->n_series && !rc; i++) {
         n += request->series[i]->n_samples;
         if (request->series[i]->n_samples)

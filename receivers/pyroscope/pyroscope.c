@@ -78,8 +78,6 @@ static void pyroscope_destroy(struct br_node *node)
 {
     struct pyroscope *p = node->state;
     br_ingest_release(&p->ingest);
-    br_otlp_service_release(&p->otlp);
-    br_build_free(p->build);
 }
 
 extern const struct br_component br_pyroscope_receiver;

@@ -25,23 +25,21 @@ struct pyroscope {
     struct br_otlp_service otlp;
     struct br_door door;
     struct br_meter grpc, http;
-    struct br_build *build; /* NULL until it is needed */
 };
 
 /* --- One request's profiles, under construction ----------------------------------------------- */
 
 #define UPLOAD_LAYERS 3 /* of gzip around one thing */
 
+/* Plain bytes of profiles that are converted at once: what takes about two milliseconds. */
+#define PYROSCOPE_READ_NOW (256u << 10)
+
 struct upload {
-    struct pyroscope *p;
-    struct br_intake *x;
+    struct br_reading *r;
     struct br_build *build;
     struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
-    size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
-    enum br_status invalid; /* what BR_EINVAL is at this point */
-    struct br_err err;
     uint32_t n_bad;      /* profiles that were left out ... */
     struct br_err first; /* ... and why the first of them was */
 };
@@ -52,22 +50,22 @@ struct upload_bytes {
 };
 
 /* Begins. Returns 0 or BR_ENOMEM; upload_end is called in any case. */
-int upload_begin(struct upload *u, struct br_intake *x);
+int upload_begin(struct upload *u, struct br_reading *r);
 
 /* Takes gzip off, which is told by its magic. The result lives until upload_drop, or as long as
- * what came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
+ * what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in r->err. */
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
 void upload_drop(struct upload *u);
 
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
 
-/* Counts `n` profiles that are left out for what u->err says. */
+/* Counts `n` profiles that are left out for what r->err says. */
 void upload_leave_out(struct upload *u, uint32_t n);
 
-/* Ends the intake: with the item that was built where `rc` is 0, else with what rc and u->err say.
- */
-void upload_end(struct upload *u, int rc);
+/* Ends the reading: with the item that was built where `rc` is 0. Returns `rc`, or why there is no
+ * item. */
+int upload_end(struct upload *u, int rc);
 
 /* --- /ingest (ingest.c, sample_types.c) ------------------------------------------------------- */
 

@@ -13,45 +13,43 @@
 /* What a reader may take, however small bodies have to be. */
 #define SCRATCH_MIN (16u << 20)
 
-static size_t scratch_max(const struct br_intake *x)
+static size_t scratch_max(const struct upload *u)
 {
-    size_t max = x->door->max_body;
+    size_t max = u->r->max_body;
     max = max > BR_BUF_MAX / GROWTH ? BR_BUF_MAX : max * GROWTH;
     return max > SCRATCH_MIN ? max : SCRATCH_MIN;
 }
 
-int upload_begin(struct upload *u, struct br_intake *x)
+int upload_begin(struct upload *u, struct br_reading *r)
 {
-    struct pyroscope *p = x->arg;
-    *u = (struct upload){.p = p, .x = x, .invalid = BR_STATUS_INVALID_ARGUMENT};
-    br_arena_init(&u->scratch, scratch_max(x));
-    if (!p->build)
-        p->build = br_build_new(p->ingest.node->host, scratch_max(x));
-    u->build = p->build;
-    return u->build ? 0 : br_err_set(&u->err, BR_ENOMEM, "out of memory");
+    struct br_workbench *bench = r->bench;
+    *u = (struct upload){.r = r};
+    br_arena_init(&u->scratch, scratch_max(u));
+    if (!bench->build)
+        bench->build = br_build_new(r->host, scratch_max(u));
+    u->build = bench->build;
+    return u->build ? 0 : br_err_set(&r->err, BR_ENOMEM, "out of memory");
 }
 
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes)
 {
-    size_t max = u->x->door->max_body;
+    struct br_err *err = &u->r->err;
     struct upload_bytes b = *bytes;
     struct br_buf *plain = NULL;
     for (int i = 0; b.len >= 2 && b.data[0] == 0x1f && b.data[1] == 0x8b; i++) {
         struct br_buf *next = NULL;
         int rc = i == UPLOAD_LAYERS
-                     ? br_err_set(&u->err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
-                     : br_decompress(u->p->ingest.codec, BR_ENCODING_GZIP, b.data, b.len,
-                                     max - u->size, u->p->ingest.node->host->pool, &next, &u->err);
+                     ? br_err_set(err, BR_EINVAL, "more than %d times gzip", UPLOAD_LAYERS)
+                     : br_reading_decompress(u->r, BR_ENCODING_GZIP, b.data, b.len, &next);
         br_buf_unref(plain);
         if (rc)
             return rc;
         plain = next;
-        u->size += plain->len;
         b = (struct upload_bytes){plain->data, plain->len};
     }
     if (plain && u->n_plain == BR_COUNT(u->plain)) {
         br_buf_unref(plain);
-        return br_err_set(&u->err, BR_EINVAL, "too many compressed pieces");
+        return br_err_set(err, BR_EINVAL, "too many compressed pieces");
     }
     if (plain)
         u->plain[u->n_plain++] = plain;
@@ -68,15 +66,15 @@ void upload_drop(struct upload *u)
 /* No memory would help what does not fit into an arena's maximum. */
 static int too_large(struct upload *u)
 {
-    return br_err_set(&u->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
-                      scratch_max(u->x));
+    return br_err_set(&u->r->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
+                      scratch_max(u));
 }
 
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
 {
     struct br_arena scratch;
-    br_arena_init(&scratch, scratch_max(u->x));
-    int rc = br_profile_read(u->build, format, s, &scratch, &u->err);
+    br_arena_init(&scratch, scratch_max(u));
+    int rc = br_profile_read(u->build, format, s, &scratch, &u->r->err);
     if (rc == BR_ENOMEM && scratch.full)
         rc = too_large(u);
     br_arena_release(&scratch);
@@ -86,61 +84,46 @@ int upload_read(struct upload *u, enum br_profile_format format, const struct br
 void upload_leave_out(struct upload *u, uint32_t n)
 {
     if (!u->n_bad)
-        u->first = u->err;
+        u->first = u->r->err;
     u->n_bad += n;
-    u->err = (struct br_err){0};
+    u->r->err = (struct br_err){0};
 }
 
-/* The answer's sentence, and the account, of what was left out. */
-static int tell_bad(struct upload *u)
+/* Says what was left out. */
+static void tell_bad(struct upload *u)
 {
-    char why[sizeof u->first.text + 64];
-    if (!u->n_bad)
-        return 0;
-    (void)snprintf(why, sizeof why, "%u of the profiles left out, the others taken: %s", u->n_bad,
-                   u->first.text);
-    return br_intake_partly(u->x, u->n_bad, u->invalid, why);
+    struct br_reading *r = u->r;
+    r->n_left_out = u->n_bad;
+    if (u->n_bad)
+        (void)snprintf(r->left_out, sizeof r->left_out,
+                       "%u of the profiles left out, the others taken: %.300s", u->n_bad,
+                       u->first.text);
 }
 
-static int send(struct upload *u)
+static int make_item(struct upload *u)
 {
-    struct br_item *item = br_item_new(u->p->ingest.node->host, BR_PROFILES);
-    int rc = item ? br_build_take(u->build, item) : BR_ENOMEM;
+    struct br_reading *r = u->r;
+    r->item = br_item_new(r->host, BR_PROFILES);
+    int rc = r->item ? br_build_take(u->build, r->item) : BR_ENOMEM;
     if (!rc)
-        rc = tell_bad(u);
-    if (rc) {
-        br_item_free(item);
-        return rc;
-    }
-    br_intake_send(u->x, item);
-    return 0;
+        tell_bad(u);
+    return rc;
 }
 
-static void fail(struct upload *u, int rc)
+int upload_end(struct upload *u, int rc)
 {
-    const char *why = u->err.text[0] ? u->err.text : br_strerror(rc);
-    if (rc == BR_ETOOBIG || rc == BR_EFULL)
-        br_intake_reject(u->x, BR_STATUS_RESOURCE_EXHAUSTED, why);
-    else if (rc == BR_ENOMEM)
-        br_intake_refuse(u->x, why);
-    else
-        br_intake_reject(u->x, u->invalid, why);
-}
-
-void upload_end(struct upload *u, int rc)
-{
+    struct br_workbench *bench = u->r->bench;
     if (rc == BR_ENOMEM && u->scratch.full)
         rc = too_large(u);
     if (!rc)
-        rc = send(u);
-    if (rc)
-        fail(u, rc);
+        rc = make_item(u);
     upload_drop(u);
     br_arena_release(&u->scratch);
     if (u->build)
         br_build_clear(u->build);
     if (u->build && br_build_memory(u->build) > KEPT_BYTES) {
         br_build_free(u->build);
-        u->p->build = NULL;
+        bench->build = NULL;
     }
+    return rc;
 }

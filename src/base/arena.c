@@ -24,11 +24,18 @@ void br_arena_init(struct br_arena *a, size_t max_bytes)
     a->max = max_bytes;
 }
 
+static void arena_count(const struct br_arena *a, int64_t bytes)
+{
+    if (a->holder != BR_HOLDER_PROCESS)
+        br_mem_hold(a->holder, bytes);
+}
+
 void br_arena_release(struct br_arena *a)
 {
     while (a->blocks) {
         struct br_arena_block *b = a->blocks;
         a->blocks = b->next;
+        arena_count(a, -(int64_t)b->size);
         br_free(b);
     }
     a->used = 0;
@@ -57,6 +64,7 @@ static struct br_arena_block *block_new(struct br_arena *a, size_t size)
     b->size = want;
     a->blocks = b;
     a->used += want;
+    arena_count(a, (int64_t)want);
     return b;
 }
 

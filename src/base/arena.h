@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/mem.h"
+
 struct br_arena_block;
 
 struct br_arena {
@@ -16,6 +18,7 @@ struct br_arena {
     size_t used;                   /* bytes taken from the system so far */
     size_t max;                    /* and the most it may take; 0: 16 MiB */
     bool full;                     /* something was refused for the maximum, not for want of memory */
+    enum br_holder holder;         /* whom its blocks are counted for; set before the first is taken */
     ProtobufCAllocator pb;         /* br_arena_pb's result points here */
 };
 

@@ -36,6 +36,7 @@ void br_mem_set_hooks(const struct br_mem_hooks *h)
 const char *br_holder_name(enum br_holder holder)
 {
     static const char *const names[BR_HOLDERS] = {
+        [BR_HOLDER_PROCESS] = "process",
         [BR_HOLDER_REQUESTS] = "requests",
         [BR_HOLDER_BATCHES] = "batches",
         [BR_HOLDER_QUEUES] = "queues",
@@ -76,8 +77,14 @@ size_t br_mem_live(void)
 
 size_t br_mem_held(enum br_holder holder)
 {
-    return positive(atomic_load_explicit(&process_held[holder], memory_order_relaxed) +
-                    meter.held[holder]);
+    int64_t held = atomic_load_explicit(&process_held[holder], memory_order_relaxed) +
+                   meter.held[holder];
+    if (holder != BR_HOLDER_PROCESS)
+        return positive(held);
+    held = (int64_t)br_mem_live();
+    for (int i = BR_HOLDER_PROCESS + 1; i < BR_HOLDERS; i++)
+        held -= (int64_t)br_mem_held((enum br_holder)i);
+    return positive(held);
 }
 
 void br_mem_hold(enum br_holder holder, int64_t bytes)

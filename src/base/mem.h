@@ -40,8 +40,9 @@ char *br_strndup(const char *s, size_t len);
 
 #define BR_MEM_STEP 65536
 
-/* What memory is for. What no holder claims is the process's own: config, metrics, tables. */
+/* What memory is for. */
 enum br_holder {
+    BR_HOLDER_PROCESS,      /* what no other claims: config, metrics, tables of readers */
     BR_HOLDER_REQUESTS,     /* bodies that come in, and what they are decompressed or converted to */
     BR_HOLDER_BATCHES,      /* payloads that wait in `batch` */
     BR_HOLDER_QUEUES,       /* payloads that wait for an exporter */
@@ -55,10 +56,10 @@ enum br_holder {
     BR_HOLDERS,
 };
 
-/* "requests", "batches", ...: as in braid_memory_bytes{holder}. */
+/* "process", "requests", ...: as in braid_memory_bytes{holder}. */
 const char *br_holder_name(enum br_holder holder);
 
-/* Says that `holder` holds `bytes` more (or less, when negative) of what this thread allocated. */
+/* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative) of what this thread allocated. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
 /* What a block is counted as: its size as the C library rounds it, with what keeps it. */

@@ -6,10 +6,12 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "ingest/job.h"
 
 #define DELAY_MS 1000
 #define SHED_DELAY_MS 5000
 #define METADATA_MAX 16384
+#define MEMORY_LIMIT "memory limit reached"
 
 /* --- The end of an intake --------------------------------------------------------------------- */
 
@@ -55,16 +57,6 @@ void br_intake_reject(struct br_intake *x, enum br_status status, const char *wh
     reject(x, &o);
 }
 
-void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err)
-{
-    const char *why = err && err->text[0] ? err->text : br_strerror(rc);
-    if (rc == BR_ENOMEM)
-        br_intake_refuse(x, why);
-    else
-        br_intake_reject(
-            x, rc == BR_ETOOBIG ? BR_STATUS_RESOURCE_EXHAUSTED : BR_STATUS_INVALID_ARGUMENT, why);
-}
-
 /* --- Its beginning ---------------------------------------------------------------------------- */
 
 /* What a new intake is refused for before its body is read; false when it was. */
@@ -79,7 +71,7 @@ static bool admit(struct br_intake *x)
         return false;
     }
     if (node->draining || br_host_over_limit(node->host)) {
-        br_intake_refuse(x, node->draining ? "shutting down" : "memory limit reached");
+        br_intake_refuse(x, node->draining ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
     if (br_shed_refuses(node->host, x->signal)) {
@@ -89,6 +81,14 @@ static bool admit(struct br_intake *x)
         return false;
     }
     return true;
+}
+
+/* What the memory limit never has room for is too large, whatever the config says. */
+static size_t largest_body(const struct br_intake *x)
+{
+    struct br_memory *memory = x->door->ingest->node->host->memory;
+    size_t max = x->door->max_body, largest = memory ? br_memory_largest(memory) : SIZE_MAX;
+    return largest < max ? largest : max;
 }
 
 struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r)
@@ -103,29 +103,15 @@ struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *
     *x = *how;
     x->request = r;
     x->item = NULL;
+    x->job = NULL;
     x->partly = NULL;
     r->user = x;
-    r->max_body = x->door->max_body;
+    r->max_body = largest_body(x);
     br_list_append(&x->door->ingest->intakes, &x->link);
     return admit(x) ? x : NULL;
 }
 
 /* --- Its body --------------------------------------------------------------------------------- */
-
-int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err)
-{
-    struct br_ingest *g = x->door->ingest;
-    struct br_buf *plain = NULL;
-    if (x->encoding == BR_ENCODING_NONE || (x->request->grpc && !x->request->grpc_compressed))
-        return 0;
-    int rc = br_decompress(g->codec, x->encoding, (*body)->data, (*body)->len, x->door->max_body,
-                           g->node->host->pool, &plain, err);
-    if (rc)
-        return rc;
-    br_buf_unref(*body);
-    *body = plain;
-    return 0;
-}
 
 static void on_body(struct br_service *self, struct br_request *r)
 {
@@ -142,7 +128,7 @@ static void on_body(struct br_service *self, struct br_request *r)
         return;
     }
     if (r->body_error) {
-        br_intake_refuse(x, "out of memory");
+        br_intake_refuse(x, MEMORY_LIMIT);
         return;
     }
     if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {
@@ -153,9 +139,9 @@ static void on_body(struct br_service *self, struct br_request *r)
     struct br_buf *body = r->body ? r->body : br_buf_new(r->pool, 1);
     r->body = NULL;
     if (body)
-        x->kind->take(x, body);
+        br_intake_read(x, body);
     else
-        br_intake_refuse(x, "out of memory");
+        br_intake_refuse(x, MEMORY_LIMIT);
     br_buf_unref(body);
 }
 
@@ -167,6 +153,8 @@ static void on_gone(struct br_service *self, struct br_request *r)
     if (!x)
         return;
     x->request = NULL;
+    if (x->job)
+        br_intake_job_leave(x);
     if (!x->item)
         forget(x);
 }
@@ -281,8 +269,7 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
     br_list_init(&g->doors);
     g->tunable.ops = &tunable_ops;
     br_tunable_register(&g->tunable, node->host);
-    g->codec = br_codec_new();
-    return g->codec ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    return br_workbench_init(&g->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
 }
 
 void br_ingest_release(struct br_ingest *g)
@@ -299,9 +286,11 @@ void br_ingest_release(struct br_ingest *g)
         struct br_intake *x = br_container_of(g->intakes.next, struct br_intake, link);
         if (x->item)
             x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
+        if (x->job)
+            br_intake_job_leave(x);
         forget(x);
     }
-    br_codec_free(g->codec);
+    br_workbench_release(&g->bench);
 }
 
 static void on_stopped(void *arg)

@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "ingest/http.h"
+#include "ingest/reading.h"
 #include "pipeline/component.h"
 #include "pipeline/tune.h"
 
@@ -20,7 +21,7 @@ struct br_ingest {
     struct br_node *node;
     const char
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
-    struct br_codec *codec;
+    struct br_workbench bench; /* of readings that are done at once */
     struct br_list intakes, doors;
     struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
@@ -42,14 +43,16 @@ struct br_door {
     size_t max_body;
 };
 
-enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_INTAKE_OTHER };
-
 struct br_intake;
 
 struct br_intake_kind {
-    /* The body is here, as it came (br_intake_unpack): ends in br_intake_send, or in one of the
-     * ways to end without an item. `body` is borrowed until return, and never NULL. */
-    void (*take)(struct br_intake *x, struct br_buf *body);
+    /* Makes an item of the body, in whichever thread (reading.h). Returns 0 with r->item set;
+     * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now; BR_ETOOBIG
+     * or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
+    int (*read)(struct br_reading *r);
+    size_t read_now; /* plain bytes of a body that is read at once */
+    /* For figures of the receiver's own: a reading has ended well. NULL: there are none. */
+    void (*on_read)(struct br_intake *x, const struct br_reading *r);
     /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
     void (*answer)(const struct br_intake *x, struct br_request *r, const struct br_outcome *o);
 };
@@ -62,6 +65,7 @@ struct br_intake {
     const struct br_meter *meter;
     struct br_request *request; /* NULL once the client went away */
     struct br_item *item;       /* NULL until it is in the pipeline */
+    struct br_intake_job *job;  /* its reading in a thread; NULL: there is none */
     enum br_signal signal;
     enum br_intake_format format;
     enum br_encoding encoding; /* of the body, or of the gRPC message */
@@ -95,17 +99,14 @@ struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *
 void br_intake_refuse(struct br_intake *x, const char *why);
 void br_intake_reject(struct br_intake *x, enum br_status status, const char *why);
 
-/* The same for an error of br_walk and the like: BR_ENOMEM is not now, BR_ETOOBIG is
- * RESOURCE_EXHAUSTED, all others INVALID_ARGUMENT. */
-void br_intake_fail(struct br_intake *x, int rc, const struct br_err *err);
-
 /* Before br_intake_send: `n` pieces of the request are not in the item, because of `why`. They count
  * as failed; the answer, when the item has ended well, is a rejection that says so. Once per intake.
  * Returns 0 or BR_ENOMEM, with nothing done. */
 int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why);
 
-/* Undoes the body's encoding: `*body` is replaced. Errors of br_decompress. */
-int br_intake_unpack(struct br_intake *x, struct br_buf **body, struct br_err *err);
+/* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends without
+ * one. */
+void br_intake_read(struct br_intake *x, struct br_buf *body);
 
 /* Sends the item, which it takes, down the pipeline with the request's metadata; the intake ends
  * with its outcome. */

@@ -7,66 +7,59 @@
 #include "base/mem.h"
 #include "otlp/json.h"
 
+/* What takes about two milliseconds: protobuf is walked, JSON is translated first. */
+#define READ_NOW (2u << 20)
+#define JSON_NOW (512u << 10)
+
 void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node)
 {
+    s->node = node;
     s->repaired = br_node_metric(node, BR_COUNTER, "braid_receiver_repaired_strings", NULL, NULL);
-}
-
-void br_otlp_service_release(struct br_otlp_service *s)
-{
-    br_walk_memo_release(&s->memo);
 }
 
 /* --- What is sent ----------------------------------------------------------------------------- */
 
-/* JSON as protobuf, in `*buf`, which it replaces. */
-static int from_json(struct br_intake *x, struct br_buf **buf, struct br_err *err)
+static int from_json(struct br_reading *r)
+{
+    const struct br_otlp_service *s = r->arg;
+    const struct br_buf *text = br_reading_bytes(r);
+    struct br_buf *plain = NULL;
+    if (text->len > JSON_NOW && r->max_now != SIZE_MAX)
+        return BR_EAGAIN;
+    int rc = br_json_decode(br_otlp_request(r->signal), (const char *)text->data, text->len,
+                            s->max_depth, r->max_body, r->host->pool, &plain, &r->err);
+    if (rc == 0)
+        br_reading_replace(r, plain);
+    return rc;
+}
+
+static int walk(struct br_reading *r)
+{
+    const struct br_otlp_service *s = r->arg;
+    const struct br_walk_options options = {.max_depth = s->max_depth,
+                                            .utf8 = s->utf8,
+                                            .spans = s->node->spans_wanted,
+                                            .memo = &r->bench->memo};
+    struct br_buf *buf = br_reading_bytes(r);
+    r->item = br_item_new(r->host, r->signal);
+    if (!r->item)
+        return BR_ENOMEM;
+    int rc = br_walk(r->item, buf, buf->data, buf->len, &options, &r->n_repaired, &r->err);
+    return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* nesting is its fault, not its size's */
+}
+
+static int read_request(struct br_reading *r)
+{
+    int rc = br_reading_unpack(r);
+    if (rc == 0 && r->format == BR_INTAKE_JSON)
+        rc = from_json(r);
+    return rc ? rc : walk(r);
+}
+
+static void on_read(struct br_intake *x, const struct br_reading *r)
 {
     const struct br_otlp_service *s = x->arg;
-    struct br_buf *plain = NULL;
-    int rc = br_json_decode(br_otlp_request(x->signal), (const char *)(*buf)->data, (*buf)->len,
-                            s->max_depth, x->door->max_body, x->door->ingest->node->host->pool,
-                            &plain, err);
-    if (rc)
-        return rc;
-    br_buf_unref(*buf);
-    *buf = plain;
-    return 0;
-}
-
-/* Walks the message and sends it down the pipeline. */
-static void walk(struct br_intake *x, struct br_buf *buf)
-{
-    struct br_otlp_service *s = x->arg;
-    struct br_node *node = x->door->ingest->node;
-    struct br_err err = {0};
-    uint32_t repaired = 0;
-    const struct br_walk_options options = {
-        .max_depth = s->max_depth, .utf8 = s->utf8, .spans = node->spans_wanted, .memo = &s->memo};
-    struct br_item *item = br_item_new(node->host, x->signal);
-    int rc = item ? br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) : BR_ENOMEM;
-    if (rc) {
-        br_item_free(item);
-        /* nesting is its fault, not its size's */
-        br_intake_fail(x, rc == BR_ETOOBIG ? BR_EINVAL : rc, &err);
-        return;
-    }
-    *s->repaired += repaired;
-    br_intake_send(x, item);
-}
-
-static void take(struct br_intake *x, struct br_buf *body)
-{
-    struct br_err err = {0};
-    struct br_buf *buf = br_buf_ref(body);
-    int rc = br_intake_unpack(x, &buf, &err);
-    if (!rc && x->format == BR_INTAKE_JSON)
-        rc = from_json(x, &buf, &err);
-    if (rc)
-        br_intake_fail(x, rc, &err);
-    else
-        walk(x, buf);
-    br_buf_unref(buf);
+    *s->repaired += r->n_repaired;
 }
 
 static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
@@ -74,7 +67,7 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     br_otlp_reply(r, x->signal, x->format, o, x->format == BR_INTAKE_GRPC ? NULL : x->door->http);
 }
 
-static const struct br_intake_kind kind = {take, answer};
+static const struct br_intake_kind kind = {read_request, READ_NOW, on_read, answer};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 

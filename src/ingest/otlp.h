@@ -14,13 +14,12 @@ struct br_otlp_service {
     unsigned signals;              /* BR_SIGNAL_BIT of those that gRPC methods are there for */
     const char *paths[BR_SIGNALS]; /* HTTP; NULL: not served */
     bool more_types;               /* application/protobuf is taken as well */
-    struct br_walk_memo memo;
+    const struct br_node *node;
     double *repaired;
 };
 
 /* The caller sets the fields down to more_types; makes the metrics of `node`. */
 void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node);
-void br_otlp_service_release(struct br_otlp_service *s);
 
 /* Begins a gRPC call (br_grpc_is) that came by the door, or an HTTP request. False, with nothing
  * done, when its path is none of OTLP's; true: the request is taken care of. */

@@ -71,6 +71,8 @@ static const struct br_host_ops host_ops = {
     .cpu_ns = cpu_ns,
     .serve = br_net_serve,
     .connect = br_net_connect,
+    .work = br_net_work,
+    .work_leave = br_net_work_leave,
 };
 
 /* Waking up is all it is for. */

@@ -79,6 +79,21 @@ void br_host_defer_cancel(struct br_deferred *d)
         br_list_remove(&d->link);
 }
 
+void br_host_work(struct br_host *h, struct br_work *w)
+{
+    w->left = false;
+    if (h->ops->work && h->ops->work(h, w))
+        return;
+    w->run(w);
+    w->done(w);
+}
+
+void br_host_work_leave(struct br_host *h, struct br_work *w)
+{
+    if (h->ops->work_leave)
+        h->ops->work_leave(h, w);
+}
+
 bool br_host_turn(struct br_host *h)
 {
     br_timers_run(&h->timers, br_host_mono_ms(h));

@@ -30,6 +30,15 @@ struct br_deferred {
     void (*fn)(struct br_deferred *d);
 };
 
+/* Work for a thread of the pool; a member of the thing it is for. `run` is called there, and touches
+ * nothing that the worker has at the same time; then `done` in the worker, which may free it. */
+struct br_work {
+    void (*run)(struct br_work *w);
+    void (*done)(struct br_work *w);
+    void *impl; /* the host's */
+    bool left;  /* br_host_work_leave was called before it ran */
+};
+
 struct br_host_ops {
     uint64_t (*mono_ms)(struct br_host *h); /* monotonic milliseconds */
     uint64_t (*unix_ns)(struct br_host *h);
@@ -40,6 +49,9 @@ struct br_host_ops {
     /* net/client.h: never fails for an endpoint that does not answer. */
     int (*connect)(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
+    /* See br_host_work; false without memory. NULL: there are no threads. */
+    bool (*work)(struct br_host *h, struct br_work *w);
+    void (*work_leave)(struct br_host *h, struct br_work *w);
 };
 
 struct br_host {
@@ -81,6 +93,14 @@ bool br_host_timer_park(struct br_host *h, struct br_timer *t, br_timer_fn *fn);
 /* Queues `d` for the end of this loop turn; once, however often it is called before. */
 void br_host_defer(struct br_host *h, struct br_deferred *d, void (*fn)(struct br_deferred *d));
 void br_host_defer_cancel(struct br_deferred *d);
+
+/* Has `w` run in a thread of the pool, in the order in which it was asked for as far as threads are
+ * free; or at once, done included, where there is none. */
+void br_host_work(struct br_host *h, struct br_work *w);
+
+/* Waits until `w` has run, if it is running; if it has not begun, it never does. `done` is called all the
+ * same, later. */
+void br_host_work_leave(struct br_host *h, struct br_work *w);
 
 /* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
  * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */

@@ -24,6 +24,12 @@ const char *br_signal_items(enum br_signal signal)
     return signal == BR_TRACES ? "spans" : "samples";
 }
 
+/* Counts `n` parts more (or less) that there is room for. */
+static void room_count(int64_t n)
+{
+    br_mem_hold(BR_HOLDER_ITEMS, n * (int64_t)sizeof(struct br_part));
+}
+
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
 {
     struct br_item *item = br_malloc(sizeof *item);
@@ -39,6 +45,8 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->host = host;
     item->signal = signal;
     br_arena_init(&item->arena, 64u << 20);
+    item->arena.holder = BR_HOLDER_ITEMS;
+    br_mem_hold(BR_HOLDER_ITEMS, sizeof *item);
     br_list_init(&item->link);
     return item;
 }
@@ -66,10 +74,50 @@ static void part_unref(struct br_part *part)
     br_buf_unref(part->new_resource_buf);
 }
 
+static void hold(struct br_buf *buf, enum br_holder holder)
+{
+    if (buf)
+        br_buf_hold(buf, holder);
+}
+
+void br_item_hold(struct br_item *item, enum br_holder holder)
+{
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        hold(item->parts[i].buf, holder);
+        hold(item->parts[i].new_resource_buf, holder);
+    }
+    hold(item->spans_buf, holder);
+}
+
+static void adopt(struct br_buf *buf, struct br_pool *from, struct br_pool *to)
+{
+    if (buf && buf->pool == from)
+        br_buf_adopt(buf, to);
+}
+
+void br_item_move(struct br_item *item, struct br_host *host)
+{
+    struct br_pool *from = item->host->pool;
+    item->host = host;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        adopt(item->parts[i].buf, from, host->pool);
+        adopt(item->parts[i].new_resource_buf, from, host->pool);
+    }
+    adopt(item->spans_buf, from, host->pool);
+}
+
+/* Makes room for so many parts. */
+static int room_for(struct br_item *item, size_t need)
+{
+    uint32_t before = item->cap_parts;
+    int rc = br_grow(&item->parts, &item->cap_parts, need, sizeof *item->parts, PARTS_MAX);
+    room_count((int64_t)item->cap_parts - before);
+    return rc;
+}
+
 int br_item_add_part(struct br_item *item, const struct br_part *part)
 {
-    if (br_grow(&item->parts, &item->cap_parts, (size_t)item->n_parts + 1, sizeof *item->parts,
-                PARTS_MAX))
+    if (item->n_parts == item->cap_parts && room_for(item, (size_t)item->n_parts + 1))
         return BR_ENOMEM;
     part_ref(part);
     item->parts[item->n_parts++] = *part;
@@ -95,13 +143,13 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
 {
     if (into->n_parts == 0) {
         br_free(into->parts);
+        room_count(-(int64_t)into->cap_parts);
         into->parts = from->parts;
         into->cap_parts = from->cap_parts;
         from->parts = NULL;
         from->cap_parts = 0;
     } else {
-        if (br_grow(&into->parts, &into->cap_parts, (size_t)into->n_parts + from->n_parts,
-                    sizeof *into->parts, PARTS_MAX))
+        if (room_for(into, (size_t)into->n_parts + from->n_parts))
             return BR_ENOMEM;
         if (from->n_parts)
             memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
@@ -174,6 +222,7 @@ void br_item_clear_parts(struct br_item *item)
         part_unref(&item->parts[i]);
     br_free(item->parts);
     item->parts = NULL;
+    room_count(-(int64_t)item->cap_parts);
     item->n_parts = item->cap_parts = item->n_items = 0;
     item->size = 0;
     item->spans = NULL;
@@ -321,6 +370,7 @@ struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt deb
         if (bytes)
             memcpy(child->parts, item->parts, bytes);
         child->n_parts = child->cap_parts = item->n_parts;
+        room_count(item->n_parts);
         for (uint32_t i = 0; i < item->n_parts; i++)
             part_ref(&item->parts[i]);
         child->n_items = item->n_items;
@@ -449,6 +499,7 @@ void br_item_free(struct br_item *item)
     br_item_clear_parts(item);
     drop_spans(item);
     br_arena_release(&item->arena);
+    br_mem_hold(BR_HOLDER_ITEMS, -(int64_t)sizeof *item);
     br_free(item);
 }
 

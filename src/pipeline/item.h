@@ -117,6 +117,14 @@ struct br_item {
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
+/* Moves the item, which a thread made with a host and a pool of its own and which is in no pipeline yet,
+ * with its buffers to `host`. */
+void br_item_move(struct br_item *item, struct br_host *host);
+
+/* Says what the payload of the item is held for from now on: the buffers of its parts count for
+ * `holder`. */
+void br_item_hold(struct br_item *item, enum br_holder holder);
+
 /* A new, empty item without ledger debt, which the caller owns. NULL when there is no memory. */
 struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 

@@ -421,7 +421,42 @@ static uint64_t cpu_ns(struct br_host *h)
     return ((struct fake_host *)(void *)h)->cpu_ns;
 }
 
-static const struct br_host_ops host_ops = {mono_ms, unix_ns, cpu_ns, host_serve, host_connect};
+static bool host_work(struct br_host *base, struct br_work *w)
+{
+    struct fake_host *h = (struct fake_host *)(void *)base;
+    if (!h->threads)
+        return false;
+    assert_true(h->n_works < BR_COUNT(h->works));
+    h->works[h->n_works++] = w;
+    return true;
+}
+
+/* It has not begun, so it never does. */
+static void host_work_leave(struct br_host *base, struct br_work *w)
+{
+    (void)base;
+    w->left = true;
+}
+
+unsigned fake_host_work(struct fake_host *h)
+{
+    unsigned n = h->n_works;
+    h->n_works = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (!h->works[i]->left)
+            h->works[i]->run(h->works[i]);
+        h->works[i]->done(h->works[i]);
+    }
+    return n;
+}
+
+static const struct br_host_ops host_ops = {.mono_ms = mono_ms,
+                                            .unix_ns = unix_ns,
+                                            .cpu_ns = cpu_ns,
+                                            .serve = host_serve,
+                                            .connect = host_connect,
+                                            .work = host_work,
+                                            .work_leave = host_work_leave};
 
 struct fake_host *fake_host_new(void)
 {
@@ -441,6 +476,7 @@ struct fake_host *fake_host_new(void)
 void fake_host_free(struct fake_host *h)
 {
     fake_host_turn(h);
+    (void)fake_host_work(h);
     br_rope_release(&h->last_body);
     assert_true(br_list_empty(&h->servers));
     assert_true(br_list_empty(&h->clients));

@@ -48,6 +48,9 @@ struct fake_host {
     void *answer_arg;
     bool refuse_serve, refuse_connect; /* the next serve or connect fails with BR_EIO */
     struct br_list servers, clients;
+    bool threads;             /* work waits for fake_host_work; otherwise it is done at once */
+    struct br_work *works[8]; /* that waits */
+    unsigned n_works;
     unsigned n_exchanges;     /* that clients were given */
     struct br_rope last_body; /* of the last one, as slices */
     char last_path[256];
@@ -69,6 +72,9 @@ void fake_host_drain(struct fake_host *h, struct br_node *node);
 /* Ends all of a test: destroys the node, gives its state and the arena back, fails the test unless
  * the ledger closes, and frees the host. */
 void fake_host_end(struct fake_host *h, struct br_node *node, struct br_arena *arena);
+
+/* Does the work that waits, as a thread of the pool would. Returns how much there was. */
+unsigned fake_host_work(struct fake_host *h);
 
 /* Moves the clock by `ms`, stopping at each timer on the way. */
 void fake_host_advance(struct fake_host *h, uint64_t ms);

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making an item of a request's body: decompressing, translating, walking.
+ *
+ * A reading touches nothing but what is in it, so that it can run where the request came, or, because
+ * it would take long, in a thread of the pool, while the worker goes on with others. Small bodies are
+ * read at once; a body that turns out to be large on the way is begun again in a thread
+ * (BR_EAGAIN). What a reading allocates lies in a scope: at most BR_READING_GROWTH times the body as it
+ * is without compression, and BR_READING_ROOM, and never more than the process's memory budget has.
+ */
+#pragma once
+
+#include "base/mem.h"
+#include "otlp/build.h"
+#include "otlp/walk.h"
+#include "pipeline/host.h"
+#include "pipeline/item.h"
+#include "wire/compression.h"
+#include "wire/request.h"
+
+#define BR_READING_GROWTH 4u
+#define BR_READING_ROOM (1u << 20)
+
+enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_INTAKE_OTHER };
+
+/* What readings use one after the other: decoders and tables with their memory. */
+struct br_workbench {
+    struct br_codec *codec;
+    struct br_build *build; /* NULL until a reading makes it */
+    struct br_walk_memo memo;
+};
+
+/* Returns 0 or BR_ENOMEM. */
+int br_workbench_init(struct br_workbench *w);
+
+/* Accepts a zeroed one. */
+void br_workbench_release(struct br_workbench *w);
+
+struct br_reading {
+    /* What is read; constant while it is. */
+    const void *arg;                /* the intake kind's */
+    const struct br_request *asked; /* query, headers and grpc_compressed; nothing else of it */
+    enum br_signal signal;
+    enum br_intake_format format;
+    enum br_encoding encoding;
+    size_t max_body;
+    uint64_t now_ns; /* unix */
+    size_t max_now;  /* plain bytes that may be read at once; SIZE_MAX in a thread */
+
+    /* What it is read with. Of the host only the pool and the memory. */
+    struct br_host *host;
+    struct br_workbench *bench;
+    struct br_mem_scope scope;
+    size_t plain;        /* bytes that were decompressed so far */
+    struct br_buf *body; /* as it came, borrowed; never changed, and not given up */
+    struct br_buf *made; /* what took its place, owned; NULL: nothing */
+
+    /* What came of it. */
+    struct br_item *item;    /* owned by the reading */
+    struct br_err err;       /* the sentence, when it failed */
+    enum br_status invalid;  /* what BR_EINVAL means to the client; BR_STATUS_INVALID_ARGUMENT at first */
+    uint32_t n_left_out;     /* pieces that are not in the item ... */
+    char left_out[400];      /* ... and why */
+    uint32_t n_repaired;     /* strings */
+};
+
+/* The current bytes: `made`, or else `body`. */
+struct br_buf *br_reading_bytes(const struct br_reading *r);
+
+/* Puts `buf`, which it takes, in the place of the current bytes. */
+void br_reading_replace(struct br_reading *r, struct br_buf *buf);
+
+/* Decompresses `len` bytes at `data` into a new buffer that the caller owns. All that one reading
+ * decompresses may have `max_body` bytes. Returns 0; BR_EAGAIN when it is too much to be done at once;
+ * or an error of br_decompress. */
+int br_reading_decompress(struct br_reading *r, enum br_encoding encoding, const uint8_t *data,
+                          size_t len, struct br_buf **ret);
+
+/* Undoes the body's encoding: the current bytes are plain afterwards. Returns as
+ * br_reading_decompress. */
+int br_reading_unpack(struct br_reading *r);
