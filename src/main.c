@@ -228,6 +228,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = {.command = RUN, .shutdown_timeout_ms = 30000};
     int i = 1;
+    br_mem_tune();
     if (argc < 2 || asks_for_help(argc, argv)) {
         (void)fputs(help, argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_SUCCESS;

@@ -13,9 +13,6 @@
 #define ROPE_MAX (1u << 24)
 #define IDLE_SHARE 16u /* of the memory limit is the most that unused buffers may hold */
 
-/* From this size on the C library maps blocks one by one, and resizes them by remapping. */
-#define RESIZE_MIN (512u << 10)
-
 struct idle {
     struct idle *next;
 };
@@ -210,7 +207,7 @@ int br_buf_reserve(struct br_buf **buf, size_t cap)
     assert(old->refs == 1);
     if (cap > BR_BUF_MAX)
         return BR_ENOMEM;
-    if (old->cap >= RESIZE_MIN && old->len)
+    if (old->cap >= BR_MEM_MAPPED && old->len)
         return buf_resize(buf, class_of(cap));
     struct br_buf *grown = br_buf_new(old->pool, cap);
     if (!grown)
@@ -230,7 +227,7 @@ void br_buf_shrink(struct br_buf **buf)
     assert(old->refs == 1);
     if (class_size(c) > old->cap / 2)
         return;
-    if (old->cap >= RESIZE_MIN && class_size(c) >= RESIZE_MIN) {
+    if (old->cap >= BR_MEM_MAPPED && class_size(c) >= BR_MEM_MAPPED) {
         (void)buf_resize(buf, c);
         return;
     }

@@ -12,6 +12,7 @@
 
 /* What the C library keeps in front of a block. */
 #define BLOCK_HEAD sizeof(size_t)
+#define TRIM_THRESHOLD (4 << 20)
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free, NULL};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -29,6 +30,14 @@ static _Atomic int64_t process_held[BR_HOLDERS];
 void br_mem_set_hooks(const struct br_mem_hooks *h)
 {
     hooks = h ? h : &libc_hooks;
+}
+
+/* Setting the thresholds also keeps the library from raising them as blocks are freed, after which
+ * large blocks would stay in the heaps of the threads that had them. */
+void br_mem_tune(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, BR_MEM_MAPPED);
+    (void)mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
 }
 
 /* --- The meter -------------------------------------------------------------------------------- */

@@ -27,6 +27,13 @@ struct br_mem_hooks {
  * nothing allocated through other hooks is alive. Borrows `hooks` for the life of the process. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 
+/* From this size on a block is mapped on its own: it goes back to the system when it is freed, and is
+ * resized without being copied. */
+#define BR_MEM_MAPPED (512u << 10)
+
+/* Sets the C library's allocator to that, for the whole process. Before threads start. */
+void br_mem_tune(void);
+
 /* As malloc, calloc, realloc, free, strdup, strndup: NULL when there is no memory (size 0 gives a
  * unique pointer). The caller owns the result and gives it back with br_free. */
 void *br_malloc(size_t size);
