@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Readings of bodies (ingest/reading.h): at once, or in a thread of the pool. By uploads of folded
+ * stacks, of which 256 KiB are read at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "support/fault.h"
+#include "support/receiver_rig.h"
+#include "wire/compression.h"
+
+extern const struct br_component br_pprof_receiver;
+
+#define UPLOAD "/v1/profiles/upload?name=shop&format=folded"
+#define LARGE (300u << 10)
+
+static int setup(void **state)
+{
+    struct receiver_rig *r = calloc(1, sizeof *r);
+    assert_non_null(r);
+    receiver_rig_start(r, &br_pprof_receiver, "http: {max_request_body_size: 1048576}");
+    r->h->threads = true;
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct receiver_rig *r = *state;
+    receiver_rig_drain(r);
+    assert_true(r->drained);
+    receiver_rig_end(r);
+    free(r);
+    return 0;
+}
+
+/* `len` bytes of one stack, over and over: together they have one sample. */
+static struct br_str stacks(size_t len)
+{
+    struct br_str text = {0};
+    while (text.len < len)
+        br_str_puts(&text, "main;work 1\n");
+    assert_false(text.failed);
+    return text;
+}
+
+static struct fake_request *post(struct receiver_rig *r, const void *body, size_t len,
+                                 const char *encoding)
+{
+    struct fake_request *q = fake_request_new(r->h, "pprof http", UPLOAD);
+    assert_non_null(q);
+    if (encoding)
+        fake_request_header(q, "content-encoding", encoding);
+    fake_request_send(q, body, len);
+    fake_host_turn(r->h);
+    return q;
+}
+
+static struct fake_request *post_stacks(struct receiver_rig *r, size_t len)
+{
+    struct br_str text = stacks(len);
+    struct fake_request *q = post(r, text.data, text.len, NULL);
+    br_str_release(&text);
+    return q;
+}
+
+static unsigned status_of(const struct fake_request *q)
+{
+    const struct fake_reply *reply = fake_request_reply(q);
+    return reply->came ? reply->status : 0;
+}
+
+static void work(struct receiver_rig *r)
+{
+    assert_int_equal(fake_host_work(r->h), 1);
+    fake_host_turn(r->h);
+}
+
+static void others_are_answered_while_a_large_body_is_read(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct fake_request *large = post_stacks(r, LARGE);
+    assert_int_equal(status_of(large), 0);
+    struct fake_request *small = post_stacks(r, 100);
+    assert_int_equal(status_of(small), 200);
+    assert_int_equal(r->n, 1);
+    work(r);
+    assert_int_equal(status_of(large), 200);
+    assert_int_equal(r->n, 2);
+    receiver_rig_expect_in(r, "service.name=shop");
+    fake_request_free(large);
+    fake_request_free(small);
+}
+
+/* What is compressed may be small as it comes; how large it is shows on the way. */
+static void a_body_that_decompresses_to_much_is_read_in_a_thread(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct br_pool *pool = br_pool_new(0);
+    struct br_codec *codec = br_codec_new();
+    static const size_t sizes[] = {200u << 10, LARGE};
+    for (int i = 0; i < 2; i++) {
+        struct br_str text = stacks(sizes[i]);
+        struct br_rope rope = {0};
+        struct br_buf *packed = NULL;
+        assert_int_equal(br_rope_add(&rope, NULL, text.data, text.len), 0);
+        assert_int_equal(br_compress(codec, BR_ENCODING_GZIP, 0, &rope, 0, pool, &packed), 0);
+        struct fake_request *q = post(r, packed->data, packed->len, "gzip");
+        if (i == 1) {
+            assert_int_equal(status_of(q), 0);
+            work(r);
+        }
+        assert_int_equal(status_of(q), 200);
+        fake_request_free(q);
+        br_buf_unref(packed);
+        br_rope_release(&rope);
+        br_str_release(&text);
+    }
+    assert_int_equal(r->n, 2);
+    br_codec_free(codec);
+    br_pool_free(pool);
+}
+
+static void a_body_that_is_wrong_is_refused_from_there(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct br_str text = stacks(LARGE);
+    memcpy(text.data, "main;work x", 11);
+    struct fake_request *q = post(r, text.data, text.len, NULL);
+    work(r);
+    assert_int_equal(status_of(q), 400);
+    assert_int_equal(r->n, 0);
+    assert_true(fake_host_metric(r->h, "otelcol_receiver_failed_profile_samples",
+                                 "receiver=\"pprof\",transport=\"http\"") == 1);
+    fake_request_free(q);
+    br_str_release(&text);
+}
+
+/* Nobody would be answered, so nothing is taken. */
+static void a_client_that_went_away_leaves_nothing(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct fake_request *q = post_stacks(r, LARGE);
+    fake_request_gone(q);
+    work(r);
+    assert_int_equal(r->n, 0);
+    fake_request_free(q);
+}
+
+/* The receiver is destroyed with a body that no thread has begun to read. */
+static void the_end_does_not_wait(void **state)
+{
+    struct receiver_rig r;
+    (void)state;
+    receiver_rig_start(&r, &br_pprof_receiver, "http: {max_request_body_size: 1048576}");
+    r.h->threads = true;
+    struct fake_request *q = post_stacks(&r, LARGE);
+    fake_request_gone(q);
+    fake_request_free(q);
+    receiver_rig_end(&r);
+}
+
+/* The memory limit has no room for what reading takes: later there may be. */
+static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct fake_request *q = post_stacks(r, LARGE);
+    br_memory_limit(&r->h->memory, 0, br_mem_live()); /* an eighth of it is for sending */
+    work(r);
+    assert_int_equal(status_of(q), 503);
+    assert_int_equal(r->n, 0);
+    fake_request_free(q);
+}
+
+/* What the limit never has room for is too large, whatever the config says. */
+static void what_the_limit_never_has_room_for_is_too_large(void **state)
+{
+    struct receiver_rig *r = *state;
+    br_memory_limit(&r->h->memory, 0, (br_mem_live() + (100u << 10)) / 7 * 8);
+    struct br_str text = stacks(LARGE);
+    struct fake_request *q = fake_request_new(r->h, "pprof http", UPLOAD);
+    fake_request_begin(q);
+    fake_request_fail(q, BR_BODY_TOO_BIG); /* as a connection does over request->max_body */
+    fake_host_turn(r->h);
+    assert_int_equal(status_of(q), 413);
+    assert_non_null(strstr(fake_request_reply(q)->body, "the request is larger than 102"));
+    fake_request_free(q);
+    br_str_release(&text);
+}
+
+static void run_large(void *arg)
+{
+    struct receiver_rig r;
+    (void)arg;
+    if (!receiver_rig_try(&r, &br_pprof_receiver, "http: {max_request_body_size: 1048576}"))
+        return;
+    r.h->threads = true;
+    r.quiet = true;
+    struct br_str text = stacks(LARGE);
+    struct fake_request *q = fake_request_new(r.h, "pprof http", UPLOAD);
+    fault_start();
+    fake_request_send(q, text.data, text.len);
+    (void)fake_host_work(r.h);
+    fake_host_turn(r.h);
+    fault_stop();
+    unsigned status = status_of(q);
+    assert_true(status == 200 || (fault_failed() && status == 503));
+    fake_request_free(q);
+    br_str_release(&text);
+    receiver_rig_end(&r);
+}
+
+static void without_memory_it_is_to_be_sent_again(void **state)
+{
+    (void)state;
+    fault_each("a large body", run_large, NULL);
+}
+
+int main(void)
+{
+#define ON_RIG(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        ON_RIG(others_are_answered_while_a_large_body_is_read),
+        ON_RIG(a_body_that_decompresses_to_much_is_read_in_a_thread),
+        ON_RIG(a_body_that_is_wrong_is_refused_from_there),
+        ON_RIG(a_client_that_went_away_leaves_nothing),
+        cmocka_unit_test(the_end_does_not_wait),
+        ON_RIG(what_memory_has_no_room_for_is_to_be_sent_again),
+        ON_RIG(what_the_limit_never_has_room_for_is_too_large),
+        cmocka_unit_test(without_memory_it_is_to_be_sent_again),
+    };
+    return cmocka_run_group_tests_name("reading", tests, NULL, NULL);
+}
