@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ingest/pieces.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"
 
@@ -222,6 +223,8 @@ static int read_request(struct br_reading *r)
         rc = read_plain(&p, &ask, br_reading_bytes(r));
     if (rc == 0 && !r->item) /* a profile without samples is taken, too */
         rc = (r->item = br_item_new(r->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    if (rc == 0)
+        rc = br_pieces_cut(r, NULL);
     br_arena_release(&p.arena);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "ingest/pieces.h"
 
 /* A builder grows with what it built; one that had to grow beyond this is not kept. */
 #define KEPT_BYTES (8u << 20)
@@ -107,7 +108,7 @@ static int make_item(struct upload *u)
     int rc = r->item ? br_build_take(u->build, r->item) : BR_ENOMEM;
     if (!rc)
         tell_bad(u);
-    return rc;
+    return rc ? rc : br_pieces_cut(r, NULL);
 }
 
 int upload_end(struct upload *u, int rc)

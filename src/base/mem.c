@@ -132,8 +132,14 @@ void br_mem_count(int64_t bytes)
 
 void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory *memory)
 {
-    *scope = (struct br_mem_scope){.outer = meter.scope, .memory = memory, .max = max};
+    struct br_mem_scope *outer = meter.scope;
+    *scope = (struct br_mem_scope){.outer = outer, .memory = memory, .max = max};
     meter.scope = scope;
+    if (!outer)
+        return;
+    size_t used = positive(outer->used), left = used < outer->max ? outer->max - used : 0;
+    scope->max = left < max ? left : max;
+    scope->memory = memory ? memory : outer->memory;
 }
 
 void br_mem_scope_end(struct br_mem_scope *scope)

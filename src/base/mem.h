@@ -90,7 +90,7 @@ struct br_memory;
  * One piece of work for a peer, from br_mem_scope_begin to br_mem_scope_end in one thread: reading,
  * converting, merging. What it holds is counted, and an allocation that would take it over `max`, or
  * the process over its budget, fails as if there were no memory; `full` and `refused` tell which. A
- * scope inside another counts for the outer one when it ends.
+ * scope inside another has at most what that has left, and counts for it when it ends.
  */
 struct br_mem_scope {
     struct br_mem_scope *outer;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "ingest/job.h"
+#include "ingest/pieces.h"
 
 #define DELAY_MS 1000
 #define SHED_DELAY_MS 5000
@@ -216,7 +217,7 @@ static void on_done(struct br_item *item, void *arg)
     }
 }
 
-void br_intake_send(struct br_intake *x, struct br_item *item)
+void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *pieces)
 {
     struct br_ingest *g = x->door->ingest;
     keep_metadata(item, g, x->request);
@@ -224,10 +225,14 @@ void br_intake_send(struct br_intake *x, struct br_item *item)
     item->done = on_done;
     item->done_arg = x;
     x->item = item;
-    if (br_shed_drops(g->node->host, item->signal))
+    if (br_shed_drops(g->node->host, item->signal)) {
+        br_pieces_free(pieces);
         br_shed_item(item);
-    else
+    } else if (!br_list_empty(pieces)) {
+        br_pieces_send(g->node, item, pieces, &g->sendings);
+    } else {
         br_node_forward(g->node, item);
+    }
 }
 
 /* --- What is collected ------------------------------------------------------------------------ */
@@ -267,6 +272,7 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
     g->node = node;
     br_list_init(&g->intakes);
     br_list_init(&g->doors);
+    br_list_init(&g->sendings);
     g->tunable.ops = &tunable_ops;
     br_tunable_register(&g->tunable, node->host);
     return br_workbench_init(&g->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
@@ -282,6 +288,7 @@ void br_ingest_release(struct br_ingest *g)
         br_list_remove(&d->link);
         br_server_free(d->server);
     }
+    br_pieces_stop(&g->sendings);
     while (!br_list_empty(&g->intakes)) {
         struct br_intake *x = br_container_of(g->intakes.next, struct br_intake, link);
         if (x->item)

@@ -23,6 +23,7 @@ struct br_ingest {
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_workbench bench; /* of readings that are done at once */
     struct br_list intakes, doors;
+    struct br_list sendings; /* of pieces.h */
     struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
 };
@@ -108,6 +109,6 @@ int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, con
  * one. */
 void br_intake_read(struct br_intake *x, struct br_buf *body);
 
-/* Sends the item, which it takes, down the pipeline with the request's metadata; the intake ends
- * with its outcome. */
-void br_intake_send(struct br_intake *x, struct br_item *item);
+/* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata; the
+ * intake ends with its outcome. Takes both. */
+void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *pieces);

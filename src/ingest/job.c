@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ingest/pieces.h"
 
 /* A reading in a thread, with a host, a pool and a workbench of its own, and a copy of what was asked:
  * the client may go away meanwhile. */
@@ -80,6 +81,14 @@ static void reading_init(struct br_reading *r, const struct br_intake *x, struct
                              .bench = &x->door->ingest->bench,
                              .body = body,
                              .invalid = BR_STATUS_INVALID_ARGUMENT};
+    br_list_init(&r->pieces);
+}
+
+static void reading_drop(struct br_reading *r)
+{
+    br_pieces_free(&r->pieces);
+    br_item_free(r->item);
+    r->item = NULL;
 }
 
 /* Reads inside the scope; what memory refuses is told apart from what is wrong. */
@@ -87,10 +96,8 @@ static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
 {
     br_mem_scope_begin(&r->scope, scope_max(r->body), r->host->memory);
     int rc = kind->read(r);
-    if (rc) {
-        br_item_free(r->item);
-        r->item = NULL;
-    }
+    if (rc)
+        reading_drop(r);
     br_reading_replace(r, NULL);
     br_mem_scope_end(&r->scope);
     if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
@@ -112,19 +119,28 @@ static void reading_fail(struct br_intake *x, const struct br_reading *r, int rc
         br_intake_reject(x, r->invalid, why);
 }
 
+/* What was made in a thread becomes the worker's. */
+static void reading_move(struct br_reading *r, struct br_host *home)
+{
+    if (r->item)
+        br_item_move(r->item, home);
+    for (struct br_list *l = r->pieces.next; l != &r->pieces; l = l->next)
+        br_item_move(br_container_of(l, struct br_item, link), home);
+}
+
 /* In the worker: the reading has ended. */
 static void reading_end(struct br_intake *x, struct br_reading *r, int rc)
 {
     if (rc == 0 && r->n_left_out)
         rc = br_intake_partly(x, r->n_left_out, r->invalid, r->left_out);
     if (rc) {
-        br_item_free(r->item);
+        reading_drop(r);
         reading_fail(x, r, rc);
         return;
     }
     if (x->kind->on_read)
         x->kind->on_read(x, r);
-    br_intake_send(x, r->item);
+    br_intake_send(x, r->item, &r->pieces);
 }
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
@@ -152,14 +168,12 @@ static void on_ran(struct br_work *work)
 {
     struct br_intake_job *job = br_container_of(work, struct br_intake_job, work);
     struct br_intake *x = job->x;
-    struct br_item *item = job->reading.item;
-    if (item)
-        br_item_move(item, job->home);
+    reading_move(&job->reading, job->home);
     if (x) {
         x->job = NULL;
         reading_end(x, &job->reading, job->rc);
     } else {
-        br_item_free(item);
+        reading_drop(&job->reading);
     }
     job_free(job);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/otlp.h"
 
+#include "ingest/pieces.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -33,18 +35,30 @@ static int from_json(struct br_reading *r)
     return rc;
 }
 
-static int walk(struct br_reading *r)
+static int walk_whole(struct br_reading *r, const struct br_walk_options *options)
 {
-    const struct br_otlp_service *s = r->arg;
-    const struct br_walk_options options = {.max_depth = s->max_depth,
-                                            .utf8 = s->utf8,
-                                            .spans = s->node->spans_wanted,
-                                            .memo = &r->bench->memo};
     struct br_buf *buf = br_reading_bytes(r);
+    br_item_free(r->item);
     r->item = br_item_new(r->host, r->signal);
     if (!r->item)
         return BR_ENOMEM;
-    int rc = br_walk(r->item, buf, buf->data, buf->len, &options, &r->n_repaired, &r->err);
+    return br_walk(r->item, buf, buf->data, buf->len, options, &r->n_repaired, &r->err);
+}
+
+/* The list of the spans is made of what leaves, pieces or the whole: two lists would be much. */
+static int walk(struct br_reading *r)
+{
+    const struct br_otlp_service *s = r->arg;
+    struct br_walk_options options = {
+        .max_depth = s->max_depth, .utf8 = s->utf8, .memo = &r->bench->memo};
+    bool spans = s->node->spans_wanted, large = br_reading_bytes(r)->len > 2 * BR_PIECE_BYTES;
+    options.spans = spans && !large;
+    int rc = walk_whole(r, &options);
+    options.spans = spans;
+    if (rc == 0 && large)
+        rc = br_pieces_cut(r, &options);
+    if (rc == 0 && large && spans && br_list_empty(&r->pieces))
+        rc = walk_whole(r, &options);
     return rc == BR_ETOOBIG ? BR_EINVAL : rc; /* nesting is its fault, not its size's */
 }
 

@@ -57,6 +57,7 @@ struct br_reading {
 
     /* What came of it. */
     struct br_item *item;    /* owned by the reading */
+    struct br_list pieces;   /* of the item, where it was cut (pieces.h) */
     struct br_err err;       /* the sentence, when it failed */
     enum br_status invalid;  /* what BR_EINVAL means to the client; BR_STATUS_INVALID_ARGUMENT at first */
     uint32_t n_left_out;     /* pieces that are not in the item ... */

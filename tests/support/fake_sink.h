@@ -17,7 +17,7 @@ enum fake_verdict {
     FAKE_TOO_LARGE, /* RESOURCE_EXHAUSTED without a hint over sink->limit items, else DONE */
 };
 
-#define FAKE_SINK_NUMBERS 100000
+#define FAKE_SINK_NUMBERS 400000
 
 struct fake_sink {
     struct br_consumer consumer; /* what upstream sends to */

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ingest/pieces.h"
+
+#include "base/mem.h"
+#include "otlp/dictionary.h"
+
+#define RETRY_FIRST_MS 50
+#define RETRY_MAX_MS 1000
+#define CUT_GROWTH 4u /* times the item is what its pieces may take */
+
+struct br_pieces {
+    struct br_list link;   /* the sendings */
+    struct br_node *node;  /* NULL once it was stopped */
+    struct br_host *host;
+    struct br_item *whole; /* parent of all pieces */
+    struct br_list waiting, flying; /* pieces */
+    struct br_outcome refusal;      /* the last one */
+    struct br_timer next;
+    uint64_t delay_ms, until_ms;
+    bool any; /* something was taken, or refused for good */
+};
+
+/* --- Cutting ---------------------------------------------------------------------------------- */
+
+struct cut {
+    struct br_reading *reading;
+    const struct br_walk_options *options;
+    struct br_list pieces;
+};
+
+void br_pieces_free(struct br_list *pieces)
+{
+    struct br_list *l;
+    while ((l = br_list_shift(pieces)))
+        br_item_free(br_container_of(l, struct br_item, link));
+}
+
+/* The piece once more, with its spans found. */
+static struct br_item *cut_walk(struct cut *c, struct br_item *piece)
+{
+    struct br_rope rope = {0};
+    const uint8_t *data = NULL;
+    struct br_host *host = c->reading->host;
+    uint32_t repaired;
+    struct br_item *walked = br_item_new(host, piece->signal);
+    struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, host->pool, &data);
+    if (!walked || !buf ||
+        br_walk(walked, buf, data, rope.len, c->options, &repaired, &c->reading->err)) {
+        br_item_free(walked);
+        walked = NULL;
+    }
+    br_buf_unref(buf);
+    br_rope_release(&rope);
+    br_item_free(piece);
+    return walked;
+}
+
+static int cut_add(struct br_item *piece, void *arg)
+{
+    struct cut *c = arg;
+    if (piece->signal == BR_TRACES && c->options && c->options->spans)
+        piece = cut_walk(c, piece);
+    if (!piece)
+        return BR_ENOMEM;
+    br_list_append(&c->pieces, &piece->link);
+    return 0;
+}
+
+static int cut_split(struct cut *c, const struct br_item *item)
+{
+    return item->signal == BR_TRACES ? br_traces_split(item, 0, BR_PIECE_BYTES, cut_add, c)
+                                     : br_profiles_split(item, 0, BR_PIECE_BYTES, cut_add, c);
+}
+
+int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)
+{
+    struct br_item *item = r->item;
+    struct cut c = {.reading = r, .options = options};
+    struct br_mem_scope scope;
+    if (item->size <= 2 * BR_PIECE_BYTES || item->n_items < 2)
+        return 0;
+    br_list_init(&c.pieces);
+    br_mem_scope_begin(&scope, item->size * CUT_GROWTH + BR_READING_ROOM, r->host->memory);
+    int rc = cut_split(&c, item);
+    br_mem_scope_end(&scope);
+    if (rc) {
+        br_pieces_free(&c.pieces);
+        r->err = (struct br_err){0};
+        r->scope.full = false;
+        return scope.full ? 0 : rc;
+    }
+    uint32_t n_items = item->n_items;
+    br_item_clear_parts(item);
+    item->n_items = n_items;
+    while (!br_list_empty(&c.pieces))
+        br_list_append(&r->pieces, br_list_shift(&c.pieces));
+    return 0;
+}
+
+/* --- Sending ---------------------------------------------------------------------------------- */
+
+static void on_next(struct br_timer *t);
+
+static void pieces_later(struct br_pieces *s, uint64_t delay_ms)
+{
+    (void)br_host_timer(s->host, &s->next, delay_ms, on_next);
+}
+
+/* Refuses what waits. */
+static void pieces_refuse(struct br_pieces *s, const struct br_outcome *o)
+{
+    struct br_list *l;
+    while ((l = br_list_shift(&s->waiting)))
+        br_item_finish(br_container_of(l, struct br_item, link), o);
+}
+
+/* Ends the sending when no piece is left. */
+static void pieces_check(struct br_pieces *s)
+{
+    if (!br_list_empty(&s->waiting) || !br_list_empty(&s->flying))
+        return;
+    br_host_timer_stop(s->host, &s->next);
+    br_list_remove(&s->link);
+    br_item_release_parent(s->whole);
+    br_free(s);
+}
+
+/* Tries a piece again later, unless it is of no use. */
+static void pieces_again(struct br_pieces *s, struct br_item *piece, const struct br_outcome *o)
+{
+    s->refusal = *o;
+    br_list_append(&s->waiting, &piece->link);
+    bool nothing = !s->any && br_list_empty(&s->flying);
+    if (!s->node || nothing || br_host_mono_ms(s->host) >= s->until_ms) {
+        pieces_refuse(s, &s->refusal);
+        return;
+    }
+    pieces_later(s, s->delay_ms);
+    s->delay_ms = s->delay_ms * 2 < RETRY_MAX_MS ? s->delay_ms * 2 : RETRY_MAX_MS;
+}
+
+static void on_attempt(struct br_item *attempt, void *arg)
+{
+    struct br_pieces *s = arg;
+    struct br_item *piece = attempt->parent;
+    const struct br_outcome *o = &attempt->outcome;
+    br_list_remove(&piece->link);
+    if (o->verdict == BR_RETRY) {
+        pieces_again(s, piece, o);
+    } else {
+        s->any = true;
+        s->delay_ms = RETRY_FIRST_MS;
+        br_item_finish(piece, o);
+    }
+    pieces_check(s);
+}
+
+static void pieces_try(struct br_pieces *s, struct br_item *piece)
+{
+    struct br_item *attempt = br_item_attempt(piece, on_attempt, s);
+    if (!attempt) {
+        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+        pieces_again(s, piece, &o);
+        return;
+    }
+    br_list_append(&s->flying, &piece->link);
+    br_node_forward(s->node, attempt);
+}
+
+static void on_next(struct br_timer *t)
+{
+    struct br_pieces *s = br_container_of(t, struct br_pieces, next);
+    struct br_list *l = br_list_shift(&s->waiting);
+    pieces_later(s, 0); /* the next turn; before, so that a refusal can put it off */
+    if (l)
+        pieces_try(s, br_container_of(l, struct br_item, link));
+    if (br_list_empty(&s->waiting))
+        br_host_timer_stop(s->host, &s->next);
+    pieces_check(s);
+}
+
+void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
+                    struct br_list *sendings)
+{
+    struct br_pieces *s = br_calloc(1, sizeof *s);
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
+    struct br_list *l;
+    if (!s) {
+        br_pieces_free(pieces);
+        br_item_finish(whole, &o);
+        return;
+    }
+    *s = (struct br_pieces){.node = node,
+                            .host = node->host,
+                            .whole = whole,
+                            .delay_ms = RETRY_FIRST_MS,
+                            .until_ms = br_host_mono_ms(node->host) + BR_PIECES_PATIENCE_MS};
+    br_list_init(&s->waiting);
+    br_list_init(&s->flying);
+    br_list_init(&s->link);
+    br_list_append(sendings, &s->link);
+    while ((l = br_list_shift(pieces))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        piece->metadata = whole->metadata;
+        br_item_adopt(whole, piece);
+        br_list_append(&s->waiting, l);
+    }
+    if (!br_host_timer_park(s->host, &s->next, on_next)) {
+        pieces_refuse(s, &o);
+        pieces_check(s);
+        return;
+    }
+    on_next(&s->next);
+}
+
+void br_pieces_stop(struct br_list *sendings)
+{
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
+    while (!br_list_empty(sendings)) {
+        struct br_pieces *s = br_container_of(sendings->next, struct br_pieces, link);
+        br_list_remove(&s->link);
+        s->node = NULL;
+        br_host_timer_stop(s->host, &s->next);
+        pieces_refuse(s, &o);
+        pieces_check(s);
+    }
+}

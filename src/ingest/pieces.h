@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Large items in pieces. The processors of a pipeline work on an item in one call; a piece of 1 MiB
+ * takes them some milliseconds, and between two pieces the worker serves others.
+ *
+ * The pieces are children of the whole, which has no parts of its own and ends when the last of them
+ * has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not sent on.
+ * After that a piece that is refused is tried again, and what was taken is not sent a second time;
+ * BR_PIECES_PATIENCE_MS later the whole is refused.
+ */
+#pragma once
+
+#include "ingest/reading.h"
+#include "pipeline/component.h"
+
+#define BR_PIECE_BYTES (1u << 20)
+#define BR_PIECES_PATIENCE_MS 10000
+
+/* Cuts r->item, which has spans or samples, where it has more than two pieces' bytes: afterwards it is the
+ * whole, without parts, and r->pieces are its pieces. Where cutting would take more than four times the
+ * item's size the item stays as it is. Returns 0 or BR_ENOMEM. */
+int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options);
+
+/* Frees pieces that were not sent. */
+void br_pieces_free(struct br_list *pieces);
+
+struct br_pieces;
+
+/* Sends the pieces to what follows `node`, one each turn, and finishes `whole`, which is in the ledger.
+ * Takes both. The sending is put into `sendings`, for br_pieces_stop. */
+void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list *pieces,
+                    struct br_list *sendings);
+
+/* Gives up what is being sent: what is not taken yet is refused. */
+void br_pieces_stop(struct br_list *sendings);

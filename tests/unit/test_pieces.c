@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Large items in pieces (ingest/pieces.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "ingest/pieces.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+
+struct bench {
+    struct fake_host *h;
+    struct fake_sink sink;
+    struct br_node node;
+    struct br_reading r;
+    struct br_list sendings;
+    unsigned n_ended;
+    struct br_outcome outcome; /* of the whole */
+    uint32_t n_items;
+};
+
+static void on_whole(struct br_item *item, void *arg)
+{
+    struct bench *b = arg;
+    b->n_ended++;
+    b->outcome = item->outcome;
+}
+
+/* So many that they take between 3 and 4 MiB. */
+static uint32_t many(enum br_signal signal)
+{
+    struct wire w = {0};
+    items_request(&w, signal, 1, 1000, 1);
+    uint32_t n = (uint32_t)(3500000 / (w.len / 1000));
+    wire_free(&w);
+    assert_in_range(n, 1000, FAKE_SINK_NUMBERS - 1);
+    return n;
+}
+
+/* A reading that has made an item of large messages, cut. */
+static void cut(struct bench *b, enum br_signal signal, bool spans)
+{
+    const struct br_walk_options options = {.spans = spans};
+    struct wire w = {0};
+    b->n_items = many(signal);
+    items_request(&w, signal, 1, b->n_items, 2);
+    b->r = (struct br_reading){.host = &b->h->host};
+    br_list_init(&b->r.pieces);
+    b->r.item = items_walk(&b->h->host, signal, w.data, w.len);
+    wire_free(&w);
+    assert_int_equal(br_pieces_cut(&b->r, &options), 0);
+}
+
+static void begin(struct bench *b)
+{
+    *b = (struct bench){.h = fake_host_new()};
+    fake_sink_init(&b->sink, &b->h->host);
+    b->node = fake_node(&b->h->host);
+    b->node.next[BR_TRACES] = b->node.next[BR_PROFILES] = &b->sink.consumer;
+    br_list_init(&b->sendings);
+}
+
+static void send(struct bench *b)
+{
+    br_item_received(b->r.item);
+    b->r.item->done = on_whole;
+    b->r.item->done_arg = b;
+    br_pieces_send(&b->node, b->r.item, &b->r.pieces, &b->sendings);
+}
+
+static void end(struct bench *b)
+{
+    fake_host_turn(b->h);
+    assert_int_equal(b->n_ended, 1);
+    assert_true(br_list_empty(&b->sendings));
+    fake_host_check_ledger(b->h);
+    fake_sink_free(&b->sink);
+    fake_host_free(b->h);
+}
+
+static unsigned count(const struct br_list *list)
+{
+    unsigned n = 0;
+    for (const struct br_list *l = list->next; l != list; l = l->next)
+        n++;
+    return n;
+}
+
+/* Several turns, as a loop has them: timers that are due now run once each. */
+static void turns(struct bench *b, unsigned n)
+{
+    while (n-- > 0)
+        (void)br_host_turn(&b->h->host);
+}
+
+static void small_items_stay_whole(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct wire w = {0};
+    begin(&b);
+    b.r = (struct br_reading){.host = &b.h->host};
+    br_list_init(&b.r.pieces);
+    items_request(&w, BR_TRACES, 1, 1000, 2);
+    b.r.item = items_walk(&b.h->host, BR_TRACES, w.data, w.len);
+    assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
+    assert_true(br_list_empty(&b.r.pieces));
+    assert_int_equal(b.r.item->n_parts, 2);
+    br_item_free(b.r.item);
+    wire_free(&w);
+    fake_sink_free(&b.sink);
+    fake_host_free(b.h);
+}
+
+/* Each piece has at most 1 MiB, its spans, and leaves in a turn of its own. */
+static void a_piece_leaves_each_turn(void **state)
+{
+    (void)state;
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        struct bench b;
+        begin(&b);
+        cut(&b, (enum br_signal)s, true);
+        unsigned n = count(&b.r.pieces);
+        assert_in_range(n, 3, 6);
+        assert_int_equal(b.r.item->n_parts, 0);
+        assert_int_equal(b.r.item->n_items, b.n_items);
+        const struct br_item *first = br_container_of(b.r.pieces.next, struct br_item, link);
+        assert_int_equal(first->spans != NULL, s == BR_TRACES);
+        send(&b);
+        for (unsigned i = 1; i <= n; i++) {
+            assert_int_equal(b.sink.n_items, i);
+            assert_int_equal(b.n_ended, 0);
+            turns(&b, 1);
+        }
+        turns(&b, 1);
+        assert_int_equal(b.n_ended, 1);
+        assert_int_equal(b.outcome.verdict, BR_DONE);
+        assert_true(b.sink.largest_size <= BR_PIECE_BYTES);
+        assert_int_equal(fake_sink_once(&b.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
+        end(&b);
+    }
+}
+
+/* Nothing was taken: the client can send all of it again. */
+static void the_first_refusal_is_that_of_the_whole(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, true);
+    b.sink.verdict = FAKE_RETRY;
+    send(&b);
+    turns(&b, 3);
+    assert_int_equal(b.sink.n_items, 1);
+    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    end(&b);
+}
+
+/* What was taken is not sent again, what was refused is. */
+static void a_later_refusal_is_mended(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_PROFILES, false);
+    unsigned n = count(&b.r.pieces);
+    send(&b);
+    turns(&b, 1);
+    b.sink.verdict = FAKE_RETRY;
+    turns(&b, 2);
+    assert_int_equal(b.n_ended, 0);
+    b.sink.verdict = FAKE_DONE;
+    fake_host_advance(b.h, 2000);
+    assert_int_equal(b.n_ended, 1);
+    assert_int_equal(b.outcome.verdict, BR_DONE);
+    assert_true(b.sink.n_items > n);
+    assert_int_equal(fake_sink_once(&b.sink, BR_PROFILES, 1, b.n_items), b.n_items);
+    end(&b);
+}
+
+static void patience_ends(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, false);
+    send(&b);
+    turns(&b, 1);
+    b.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b.h, BR_PIECES_PATIENCE_MS - 2000);
+    assert_int_equal(b.n_ended, 0);
+    fake_host_advance(b.h, 4000);
+    assert_int_equal(b.n_ended, 1);
+    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    end(&b);
+}
+
+/* A destination that answers late does not hold up the others. */
+static void pieces_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, false);
+    unsigned n = count(&b.r.pieces);
+    b.sink.verdict = FAKE_HOLD;
+    send(&b);
+    turns(&b, n);
+    assert_int_equal(b.sink.n_held, n);
+    assert_int_equal(b.n_ended, 0);
+    fake_sink_release(&b.sink, FAKE_DONE);
+    end(&b);
+}
+
+static void the_end_refuses_what_waits(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, false);
+    send(&b);
+    turns(&b, 1);
+    br_pieces_stop(&b.sendings);
+    turns(&b, 1);
+    assert_int_equal(b.sink.n_items, 2);
+    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    end(&b);
+}
+
+static void run(void *arg)
+{
+    struct bench b;
+    (void)arg;
+    begin(&b);
+    b.n_items = many(BR_TRACES);
+    struct wire w = {0};
+    items_request(&w, BR_TRACES, 1, b.n_items, 2);
+    b.r = (struct br_reading){.host = &b.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.h->host, BR_TRACES, w.data, w.len);
+    wire_free(&w);
+    const struct br_walk_options options = {.spans = true};
+    fault_start();
+    int rc = br_pieces_cut(&b.r, &options);
+    if (rc == 0 && !br_list_empty(&b.r.pieces)) {
+        send(&b);
+        for (int i = 0; i < 20; i++)
+            turns(&b, 1);
+        fault_stop();
+        fake_host_advance(b.h, 2 * BR_PIECES_PATIENCE_MS);
+        end(&b);
+        return;
+    }
+    fault_stop();
+    assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    fake_sink_free(&b.sink);
+    fake_host_free(b.h);
+}
+
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    fault_some("pieces", run, NULL, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_items_stay_whole),
+        cmocka_unit_test(a_piece_leaves_each_turn),
+        cmocka_unit_test(the_first_refusal_is_that_of_the_whole),
+        cmocka_unit_test(a_later_refusal_is_mended),
+        cmocka_unit_test(patience_ends),
+        cmocka_unit_test(pieces_do_not_wait_for_each_other),
+        cmocka_unit_test(the_end_refuses_what_waits),
+        cmocka_unit_test(memory_runs_out),
+    };
+    return cmocka_run_group_tests_name("pieces", tests, NULL, NULL);
+}
