@@ -210,7 +210,7 @@ void br_pieces_send(struct br_node *node, struct br_item *whole, struct br_list 
         pieces_check(s);
         return;
     }
-    on_next(&s->next);
+    pieces_later(s, 0); /* in a turn, of which the outcome of each piece is the end */
 }
 
 void br_pieces_stop(struct br_list *sendings)
