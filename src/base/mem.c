@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/err.h"
+#include "base/steps.h"
 
 /* What the C library keeps in front of a block. */
 #define BLOCK_HEAD sizeof(size_t)
@@ -230,6 +231,7 @@ char *br_strndup(const char *s, size_t len)
     char *copy = br_malloc(len + 1);
     if (!copy)
         return NULL;
+    br_steps_add(len);
     if (len)
         memcpy(copy, s, len);
     copy[len] = '\0';

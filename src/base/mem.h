@@ -7,8 +7,8 @@
  * counts for itself and adds its figures to the process's once they differ by BR_MEM_STEP, so the
  * process's total is exact but for that much a thread; br_mem_flush makes a thread's part exact.
  *
- * The hooks exist for one purpose: tests make the n-th allocation fail. The hooks, the meter and the
- * log sink are the only mutable file-scope variables of the program.
+ * The hooks exist for one purpose: tests make the n-th allocation fail. Which mutable file-scope
+ * variables there are, law 10 of docs/laws.md says.
  */
 #pragma once
 
