@@ -200,39 +200,48 @@ static void post(struct control *c, struct br_request *r)
         control_reply_error(r, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-static void delete_rules(struct control *c, struct br_request *r, uint64_t id)
+/* What a query may say, which is little: a filter that is overlooked would end all rules. */
+static int read_query(const struct br_request *r, uint64_t id, struct br_arena *arena,
+                      const char **ret_service, struct br_err *err)
 {
-    struct br_arena arena;
-    const char *service = NULL;
-    size_t len = 0;
-    br_arena_init(&arena, QUERY_ARENA_MAX);
-    int rc = id ? BR_ENOTFOUND : br_query_get(r->query, "service", &arena, &service, &len);
-    if (rc == 0 && strlen(service) != len)
-        control_reply_error(r, 400, NULL, "service", "must not have control characters");
-    else if (rc == BR_ENOMEM)
-        control_reply_error(r, 503, NULL, NULL, "out of memory");
-    else
+    struct br_query_param params[] = {{.name = "service"}};
+    size_t n = method_of(r) == DELETE && !id ? BR_COUNT(params) : 0;
+    int rc = br_query_read(r->query, params, n, arena, err);
+    *ret_service = params[0].value;
+    return rc;
+}
+
+static void take(struct control *c, struct br_request *r, uint64_t id, const char *service)
+{
+    if (method_of(r) == POST)
+        post(c, r);
+    else if (method_of(r) == DELETE)
         control_call_end(c, r, id, service);
-    br_arena_release(&arena);
+    else if (id)
+        get_rule(c, r, id);
+    else
+        control_call_list(c, r);
 }
 
 static void body(struct br_service *self, struct br_request *r)
 {
     struct control *c = br_container_of(self, struct control, service);
+    struct br_arena arena;
+    struct br_err err = {0};
+    const char *service;
     uint64_t id = 0;
     (void)read_path(r->path, &id);
+    br_arena_init(&arena, QUERY_ARENA_MAX);
+    int rc = read_query(r, id, &arena, &service, &err);
     if (r->body_error == BR_BODY_TOO_BIG)
         control_reply_error(r, 413, NULL, NULL, "the body may have %zu bytes", r->max_body);
-    else if (r->body_error)
+    else if (r->body_error || rc == BR_ENOMEM)
         control_reply_error(r, 503, NULL, NULL, "out of memory");
-    else if (method_of(r) == POST)
-        post(c, r);
-    else if (method_of(r) == DELETE)
-        delete_rules(c, r, id);
-    else if (id)
-        get_rule(c, r, id);
+    else if (rc)
+        control_reply_error(r, 400, NULL, err.path, "%s", err.text);
     else
-        control_call_list(c, r);
+        take(c, r, id, service);
+    br_arena_release(&arena);
 }
 
 static void gone(struct br_service *self, struct br_request *r)

@@ -242,6 +242,56 @@ static void bodies_have_a_maximum(void **state)
     end(&f);
 }
 
+/* A filter that is not understood must not be one that lets everything pass. */
+static void wrong_queries(void **state)
+{
+    static const struct {
+        const char *method, *path, *field, *message;
+    } queries[] = {
+        {"DELETE", PATH "?service=%zz", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=%4", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=checkout%", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=", "service", "must not be empty"},
+        {"DELETE", PATH "?service", "service", "must not be empty"},
+        {"DELETE", PATH "?service=a%00b", "service", "control characters"},
+        {"DELETE", PATH "?service=a%0ab", "service", "control characters"},
+        {"DELETE", PATH "?service=a%7f", "service", "control characters"},
+        {"DELETE", PATH "?service=%ff", "service", "must be UTF-8"},
+        {"DELETE", PATH "?service=a&service=b", "service", "is there more than once"},
+        {"DELETE", PATH "?service=a&%73ervice=a", "service", "is there more than once"},
+        {"DELETE", PATH "?sevice=a", NULL, "no parameter of the name \\\"sevice\\\""},
+        {"DELETE", PATH "?Service=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?service=a&x=1", NULL, "no parameter of the name \\\"x\\\""},
+        {"DELETE", PATH "?service=a&", NULL, "no parameter of the name \\\"\\\""},
+        {"DELETE", PATH "?&service=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?%zz=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "/0000000000000001?service=a", NULL, "no parameter of the name"},
+        {"GET", PATH "?service=a", NULL, "no parameter of the name \\\"service\\\""},
+        {"GET", PATH "/0000000000000001?x", NULL, "no parameter of the name"},
+        {"POST", PATH "?service=a", NULL, "no parameter of the name"},
+    };
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG);
+    expect(&f, "POST", PATH, "{\"service\":\"checkout\",\"duration\":\"1m\"}", 201, "\"id\"");
+    for (size_t i = 0; i < BR_COUNT(queries); i++) {
+        char field[64] = "{\"error\":{\"status\":400,\"message\":";
+        const char *body = strcmp(queries[i].method, "POST") == 0 ? "{}" : NULL;
+        if (queries[i].field)
+            (void)snprintf(field, sizeof field, "{\"error\":{\"status\":400,\"field\":\"%s\",",
+                           queries[i].field);
+        expect(&f, queries[i].method, queries[i].path, body, 400, field);
+        expect(&f, queries[i].method, queries[i].path, body, 400, queries[i].message);
+    }
+    assert_int_equal(f.t.n_withdrawn, 0);
+    expect(&f, "DELETE", PATH "?service=another", NULL, 200, "{\"ended\":0}");
+    expect(&f, "GET", PATH "?", NULL, 200, "\"service\":\"checkout\"");
+    expect(&f, "DELETE", PATH "?%73ervice=check%6fut", NULL, 200, "{\"ended\":1}");
+    assert_int_equal(f.t.n_withdrawn, 1);
+    end(&f);
+}
+
 /* --- Bodies ----------------------------------------------------------------------------------- */
 
 static void wrong_rules(void **state)
@@ -688,6 +738,7 @@ int main(void)
         cmocka_unit_test(wants_the_token),
         cmocka_unit_test(paths_and_methods),
         cmocka_unit_test(bodies_have_a_maximum),
+        cmocka_unit_test(wrong_queries),
         cmocka_unit_test(wrong_rules),
         cmocka_unit_test(is_told_to_the_tunables),
         cmocka_unit_test(ends_by_itself),
