@@ -319,9 +319,11 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         app.n_workers = 0;
     if (!rc)
         rc = make_workers(&app, err);
-    if (!rc && config->telemetry.metrics_endpoint)
-        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), config->telemetry.metrics_endpoint,
-                              snapshot, &app, &app.telemetry, err);
+    const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
+                                   &config->telemetry.metrics_hosts};
+    if (!rc && hosts.endpoint)
+        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, snapshot, &app,
+                              &app.telemetry, err);
     if (!rc)
         rc = br_loop_signals(app.workers[0].loop, on_signal, &app);
     if (!rc)

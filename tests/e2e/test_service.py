@@ -14,6 +14,7 @@ import clients
 import otlp
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, SIGNALS, TRACES
+from raw import Raw
 from sink import BUSY, Reply
 
 each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
@@ -157,3 +158,34 @@ def test_a_limiter_speaks_once(braid):
     server.stop()
     said = re.findall(r"processor/(\S+)\t(\d+) MiB at the most", server.log())
     assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
+
+
+def status_for(address, path, host, **headers):
+    """Of a GET with a Host of its own, which no library would send."""
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    with Raw(address, ("\r\n".join(lines) + "\r\n\r\n").encode()) as client:
+        client.wait(lambda: len(client.got) > 12)
+        return int(client.got[9:12])
+
+
+@pytest.mark.parametrize("allowed", [None, ["braid.example"]])
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
+    """A page whose name was bound to us anew (DNS rebinding) gets nothing from what is on loopback."""
+    more = {"allowed_hosts": allowed} if allowed else {}
+    token = "a-token-that-nobody-prints"
+    reader = {"pull": {"exporter": {"prometheus": {"host": bound, "port": 0}}}}
+    server = braid(pipelines(
+        exporter("grpc", sink), telemetry={"metrics": {"readers": [reader], **more}},
+        extensions={"health_check": {"endpoint": f"{bound}:0", **more},
+                    "control": {"endpoint": f"{bound}:0", "token": token, "allow_remote": True, **more}}))
+    servers = {"/metrics": ("metrics", None), "/": ("http", "extension/health_check"),
+               "/v1/profiling": ("http", "extension/control")}
+    for path, where in servers.items():
+        port = server.address(*where).rsplit(":", 1)[1]
+        expected = {"localhost": True, f"localhost:{port}": True, "127.0.0.1:1": True, "[::1]:1": True,
+                    "evil.example": bound == "0.0.0.0" and not allowed, "10.0.0.1": bound == "0.0.0.0",
+                    f"braid.example:{port}": bound == "0.0.0.0" or bool(allowed)}
+        found = {host: status_for(f"127.0.0.1:{port}", path, host, Authorization=f"Bearer {token}")
+                 for host in expected}
+        assert found == {host: 200 if right else 403 for host, right in expected.items()}, path
