@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "pipeline/shared.h"
 
@@ -33,7 +34,7 @@ static void *make(const void *path)
     } else if (strcmp(path, "stderr") == 0) {
         o->fd = STDERR_FILENO;
     } else {
-        o->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+        o->fd = br_file_open(path, O_APPEND);
         o->own = true;
         o->error = o->fd < 0 ? errno : 0;
     }
