@@ -10,6 +10,7 @@
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
+#define LOG_WAIT_MS 2000 /* at the end, for whoever reads the log */
 
 static const char help[] =
     "Braid: a pipeline server for traces and profiles that joins every profile sample to its "
@@ -193,9 +194,11 @@ static int run(const struct br_config *config, const struct arguments *a)
     char line[1200];
     br_log_setup(config->telemetry.log_level, config->telemetry.log_json, 2);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)br_log_start();
     int rc = br_service_run(config, &options, &err);
     if (rc)
         br_error(NULL, "%s", br_err_format(&err, line, sizeof line));
+    (void)br_log_stop(LOG_WAIT_MS);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

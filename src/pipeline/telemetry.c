@@ -46,6 +46,7 @@ static void add_process(struct br_telemetry *t, struct br_metrics *m)
         (double)br_host_cpu_ns(t->host) / 1e9;
     *br_metric(m, BR_GAUGE, "otelcol_process_memory_rss", "") =
         (double)resident * (double)sysconf(_SC_PAGESIZE);
+    *br_metric(m, BR_COUNTER, "braid_log_dropped_lines", "") = (double)br_log_dropped();
     *br_metric(m, BR_COUNTER, "otelcol_process_uptime", "") =
         (double)(br_host_mono_ms(t->host) - t->started_ms) / 1000.0;
 }

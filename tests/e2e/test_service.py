@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process: ports, metrics, stopping, and what the exporters without a peer write."""
 
+import fcntl
 import json
 import re
 import signal as signals
@@ -189,3 +190,42 @@ def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
         found = {host: status_for(f"127.0.0.1:{port}", path, host, Authorization=f"Bearer {token}")
                  for host in expected}
         assert found == {host: 200 if right else 403 for host, right in expected.items()}, path
+
+
+@pytest.mark.parametrize("stream", ["stderr", "stdout"])
+def test_nobody_reads_what_we_write(tmp_path, sink, stream):
+    """The log's reader, or that of the debug exporter, hangs: traffic goes on, and the end comes."""
+    config = tmp_path / "config.yaml"
+    telemetry = {"logs": {"level": "debug"}, "metrics": {"readers": [
+        {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}]}}
+    exporters = {**exporter("grpc", sink), "debug": {"verbosity": "detailed"}}
+    config.write_text(json.dumps(pipelines(exporters, telemetry=telemetry)))
+    log = {"stderr": subprocess.PIPE, "stdout": (tmp_path / "stdout").open("wb")}
+    if stream == "stdout":
+        log = {"stderr": (tmp_path / "stderr").open("wb"), "stdout": subprocess.PIPE}
+    process = subprocess.Popen([BINARY, "--config", str(config)], stdin=subprocess.DEVNULL, **log)
+    try:
+        fcntl.fcntl(getattr(process, stream), fcntl.F_SETPIPE_SZ, 4096)
+        said = b""
+
+        def ready():
+            nonlocal said
+            if stream == "stderr":
+                said += process.stderr.readline()
+            else:
+                said = (tmp_path / "stderr").read_bytes()
+            return b"ready: " in said
+        until(ready, "the start")
+        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, said).group(1).decode()
+                         for what in (b"http", b"metrics"))
+        body = otlp.trace_request(5).SerializeToString()
+        for _ in range(5000 if stream == "stderr" else 50):  # closing a connection is a line
+            clients.http(http, TRACES.path, body).expect_ok()
+        if stream == "stderr":
+            text = clients.http(metrics, "/metrics", None, None, method="GET").body.decode()
+            assert float(re.search(r"^braid_log_dropped_lines(?:_total)? (\S+)", text, re.MULTILINE).group(1)) > 0
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
