@@ -3,10 +3,15 @@
 
 import fcntl
 import json
+import os
+import pathlib
 import re
+import resource
+import shutil
 import signal as signals
 import socket
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -229,3 +234,30 @@ def test_nobody_reads_what_we_write(tmp_path, sink, stream):
     finally:
         process.kill()
         process.wait()
+
+
+NOBODY = 65534
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_core_dumps_unless_asked(asked):
+    """Secrets are in memory. What is in /proc of a process that may not be dumped belongs to root; so this one
+    is somebody else's."""
+    user = NOBODY if os.getuid() == 0 else os.getuid()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        binary = shutil.copy(BINARY, folder)
+        config = pipelines({"nop": {}})
+        process = subprocess.Popen(
+            [binary, "--config", "yaml:" + json.dumps(config), *(["--core-dumps"] if asked else [])],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, user=user, cwd="/",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096)))
+        try:
+            until(lambda: b"ready: " in process.stderr.readline(), "the start")
+            limits = pathlib.Path(f"/proc/{process.pid}/limits").read_text()
+            assert re.search(r"Max core file size +(\d+) +(\d+)", limits).groups() == (("4096", ) * 2 if asked
+                                                                                     else ("0", "0"))
+            assert os.stat(f"/proc/{process.pid}/environ").st_uid == (user if asked else 0)
+        finally:
+            process.kill()
+            process.communicate()
