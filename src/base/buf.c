@@ -18,6 +18,7 @@ struct idle {
 
 struct br_pool {
     size_t live, idle, max_idle;
+    uint64_t taken;
     struct idle *free[CLASSES];
 };
 
@@ -72,6 +73,16 @@ size_t br_pool_live(const struct br_pool *pool)
     return pool->live;
 }
 
+size_t br_pool_idle(const struct br_pool *pool)
+{
+    return pool->idle;
+}
+
+uint64_t br_pool_taken(const struct br_pool *pool)
+{
+    return pool->taken;
+}
+
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
 {
     if (cap > BR_BUF_MAX)
@@ -91,6 +102,7 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
     }
     *buf = (struct br_buf){.pool = pool, .refs = 1, .cap = (uint32_t)size, .size_class = c};
     pool->live += size;
+    pool->taken += size;
     return buf;
 }
 

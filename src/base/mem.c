@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,11 @@ void br_free(void *p)
 {
     if (p)
         hooks->release(p);
+}
+
+void br_mem_trim(void)
+{
+    (void)malloc_trim(0);
 }
 
 char *br_strndup(const char *s, size_t len)

@@ -28,6 +28,10 @@ void br_free(void *p);
 char *br_strdup(const char *s);
 char *br_strndup(const char *s, size_t len);
 
+/* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that time the
+ * locks of its heaps. */
+void br_mem_trim(void);
+
 /* Sets `*ret` to a + b, or a * b; false (and `*ret` untouched) when that overflows. */
 bool br_size_add(size_t a, size_t b, size_t *ret);
 bool br_size_mul(size_t a, size_t b, size_t *ret);

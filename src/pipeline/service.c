@@ -10,6 +10,7 @@
 #include "pipeline/graph.h"
 #include "pipeline/shared.h"
 #include "pipeline/telemetry.h"
+#include "pipeline/trimmer.h"
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
@@ -23,6 +24,7 @@ struct worker {
     pthread_t thread;
     bool threaded, drained;
     struct br_message drain, drained_message, stop;
+    struct br_trimmer trimmer;
 };
 
 struct app {
@@ -234,6 +236,7 @@ static int make_workers(struct app *app, struct br_err *err)
         br_loop_host(w->loop)->loops = app->loops;
         br_loop_host(w->loop)->shared = app->shared;
         br_loop_set_mark(w->loop, READ_MARK_BYTES);
+        br_trimmer_start(&w->trimmer, br_loop_host(w->loop));
         rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);
         if (rc)
             return rc;
@@ -292,8 +295,10 @@ static void free_all(struct app *app, bool ran)
         br_graph_free(app->workers[i].graph);
     if (ran) /* what the graphs still held has been settled now, too */
         last_words(app);
-    for (unsigned i = 0; i < app->n_workers; i++)
+    for (unsigned i = 0; i < app->n_workers; i++) {
+        br_trimmer_stop(&app->workers[i].trimmer);
         br_loop_free(app->workers[i].loop);
+    }
     br_free(app->workers);
     br_shared_free(app->shared);
     br_net_free(app->net);
