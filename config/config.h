@@ -30,6 +30,7 @@ struct br_telemetry_config {
     enum br_log_level log_level;
     bool log_json;
     const char *metrics_endpoint; /* "localhost:8888"; NULL when level is none or no reader is wanted */
+    struct br_strings metrics_hosts; /* that the endpoint answers to besides (net/hosts.h) */
 };
 
 struct br_config {

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "config/parts.h"
+#include "net/hosts.h"
 
 #define WORKERS_MAX 256
 
@@ -34,6 +35,7 @@ struct metrics {
     int level;
     const char *address;
     struct br_structs readers;
+    struct br_strings allowed_hosts;
 };
 
 struct logs {
@@ -84,6 +86,7 @@ static const struct br_option metrics_options[] = {
     BR_ENUM(struct metrics, level, "normal", levels, "none switches the endpoint off"),
     BR_STRING(struct metrics, address, NULL, "the older spelling of a Prometheus reader"),
     BR_LIST(struct metrics, readers, struct metric_reader, reader_options, "pull readers"),
+    BR_STRINGS(struct metrics, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("views", "Braid has no views"),
     BR_OPT_END,
 };
@@ -195,10 +198,15 @@ int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *re
         return rc;
     warn_unless_empty(t.traces, "service::telemetry::traces", errs);
     warn_unless_empty(t.resource, "service::telemetry::resource", errs);
+    size_t before = errs->n_errors;
+    br_hosts_check(&t.metrics.allowed_hosts, br_yaml_get(node, "metrics"), metrics_path, errs);
+    ret->metrics_hosts = t.metrics.allowed_hosts;
     ret->log_json = t.logs.encoding == 1;
     rc = read_log_level(node, t.logs.level, &ret->log_level, errs);
     int endpoint = read_endpoint(&t.metrics, br_yaml_get(node, "metrics"), &ret->metrics_endpoint,
                                  arena, errs);
+    if (errs->n_errors > before)
+        rc = rc ? rc : BR_EINVAL;
     return endpoint ? endpoint : rc;
 }
 

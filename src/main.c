@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "base/mem.h"
 #include "config/config.h"
@@ -10,6 +13,7 @@
 
 #define URIS_MAX 100
 #define EXIT_USAGE 2
+#define LOG_WAIT_MS 2000 /* at the end, for whoever reads the log */
 
 static const char help[] =
     "Braid: a pipeline server for traces and profiles that joins every profile sample to its "
@@ -26,6 +30,7 @@ static const char help[] =
     "  --config URI           a path, file:PATH, env:NAME or yaml:TEXT; later ones win\n"
     "  --set KEY=VALUE        one setting, as in receivers.otlp.protocols.grpc.endpoint=:4317\n"
     "  --shutdown-timeout D   time to drain after SIGTERM or SIGINT (default 30s)\n"
+    "  --core-dumps           let the process dump its memory, with the secrets in it, or be debugged\n"
     "  --feature-gates LIST   accepted for the Collector's sake; profiles need no gate here\n"
     "\n"
     "Examples:\n"
@@ -41,7 +46,7 @@ struct arguments {
     const char *uris[URIS_MAX], *sets[URIS_MAX];
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
-    bool json;
+    bool json, core_dumps;
 };
 
 static int usage(const char *what, const char *arg)
@@ -99,6 +104,8 @@ static int read_option(struct arguments *a, int argc, char **argv, int *i)
         a->shutdown_timeout_ms = ns / 1000000;
     } else if ((value = value_of("--feature-gates", argc, argv, i))) {
         warn_gates(value);
+    } else if (strcmp(arg, "--core-dumps") == 0) {
+        a->core_dumps = true;
     } else if (strcmp(arg, "--json") == 0 && a->command == COMPONENTS) {
         a->json = true;
     } else {
@@ -193,9 +200,11 @@ static int run(const struct br_config *config, const struct arguments *a)
     char line[1200];
     br_log_setup(config->telemetry.log_level, config->telemetry.log_json, 2);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)br_log_start();
     int rc = br_service_run(config, &options, &err);
     if (rc)
         br_error(NULL, "%s", br_err_format(&err, line, sizeof line));
+    (void)br_log_stop(LOG_WAIT_MS);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -211,6 +220,15 @@ static int load_and(const struct arguments *a)
     int code = a->command == RUN ? run(config, a) : EXIT_SUCCESS;
     br_config_free(config);
     return code;
+}
+
+/* Before there is a secret in memory: no core file, whoever collects them, and nobody but root attaches
+ * to the process or reads its memory. */
+static void keep_memory_private(void)
+{
+    static const struct rlimit none = {0, 0};
+    if (setrlimit(RLIMIT_CORE, &none) || prctl(PR_SET_DUMPABLE, 0))
+        (void)fprintf(stderr, "warning: core dumps cannot be switched off: %s\n", strerror(errno));
 }
 
 /* Help is given wherever it is asked for, behind a command too. */
@@ -256,6 +274,8 @@ int main(int argc, char **argv)
         return list_components(a.json);
     if (a.sources.n_uris == 0 && a.sources.n_sets == 0)
         return usage("at least one --config is needed", NULL);
+    if (!a.core_dumps)
+        keep_memory_private();
     a.sources.uris = a.uris;
     a.sources.sets = a.sets;
     return a.command == PRINT_CONFIG ? print_config(&a.sources) : load_and(&a);

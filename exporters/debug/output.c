@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "pipeline/shared.h"
 
@@ -19,6 +22,8 @@ struct debug_output {
     pthread_mutex_t lock;
     int fd;
     bool own;
+    bool waits; /* it is no file: whoever reads it may not */
+    bool stuck; /* nobody has read it for STUCK_MS */
     int error; /* errno of opening */
 };
 
@@ -33,10 +38,12 @@ static void *make(const void *path)
     } else if (strcmp(path, "stderr") == 0) {
         o->fd = STDERR_FILENO;
     } else {
-        o->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+        o->fd = br_file_open(path, O_APPEND);
         o->own = true;
         o->error = o->fd < 0 ? errno : 0;
     }
+    struct stat st;
+    o->waits = fstat(o->fd, &st) == 0 && !S_ISREG(st.st_mode);
     return o;
 }
 
@@ -72,29 +79,42 @@ void debug_output_close(struct br_host *host, struct debug_output *o)
     br_shared_put(host, o, release);
 }
 
-/* Not to spin on a terminal or pipe that somebody made non-blocking. */
-static int wait_writable(int fd)
+/* Waits for a reader, once: whoever does not read for STUCK_MS holds nobody up from then on, until it
+ * reads again. */
+static int wait_writable(struct debug_output *o)
 {
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    int n = poll(&p, 1, STUCK_MS);
-    return n > 0 || (n < 0 && errno == EINTR) ? 0 : EAGAIN;
+    struct pollfd p = {.fd = o->fd, .events = POLLOUT};
+    int n = poll(&p, 1, o->stuck ? 0 : STUCK_MS);
+    if (n < 0 && errno == EINTR)
+        return 0;
+    o->stuck = n == 0;
+    return o->stuck ? EAGAIN : 0;
 }
 
-int debug_output_write(struct debug_output *o, const char *text, size_t len)
+/* A pipe that has room has room for PIPE_BUF bytes, and takes no more without waiting. */
+static int put(struct debug_output *o, const char *text, size_t len)
 {
-    int error = 0;
-    (void)pthread_mutex_lock(&o->lock);
-    while (len && !error) {
-        ssize_t n = write(o->fd, text, len);
+    while (len) {
+        int error = o->waits ? wait_writable(o) : 0;
+        if (error)
+            return error;
+        ssize_t n = write(o->fd, text, o->waits && len > PIPE_BUF ? PIPE_BUF : len);
         if (n >= 0) {
             text += n;
             len -= (size_t)n;
         } else if (errno == EAGAIN) {
-            error = wait_writable(o->fd);
+            o->waits = true;
         } else if (errno != EINTR) {
-            error = errno;
+            return errno;
         }
     }
+    return 0;
+}
+
+int debug_output_write(struct debug_output *o, const char *text, size_t len)
+{
+    (void)pthread_mutex_lock(&o->lock);
+    int error = put(o, text, len);
     (void)pthread_mutex_unlock(&o->lock);
     return error;
 }

@@ -95,7 +95,7 @@ static const struct br_option options[] = {
     BR_IGNORED("flush_interval", "each request is written at once"),
     BR_BOOL(struct config, create_directory, false, "make the folders above path"),
     BR_STRING(struct config, directory_permissions, NULL,
-              "octal mode of these folders; default: 0755"),
+              "octal mode of these folders; default: 0700"),
     BR_STRUCT(struct config, group_by, group_options, "not supported"),
     BR_VALUE(struct config, encoding, "not supported: there are no encoding extensions"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
@@ -154,7 +154,7 @@ static int start(struct br_node *node, struct br_err *err)
     const struct rotation *r = c->rotation;
     struct file_writer_config w = {.path = c->path, .owner = node->id, .append = c->append};
     if (c->create_directory)
-        w.make_folders = c->directory_permissions ? parse_mode(c->directory_permissions) : 0755;
+        w.make_folders = c->directory_permissions ? parse_mode(c->directory_permissions) : 0700;
     if (r) {
         w.max_bytes = (r->max_megabytes ? (uint64_t)r->max_megabytes : 100) * MEGABYTE;
         w.max_backups = r->max_backups;

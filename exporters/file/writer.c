@@ -10,11 +10,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "exporters/file/backups.h"
 #include "pipeline/shared.h"
 
-#define FILE_MODE 0644
+#define MODE_BITS 0777
 #define NAME_TRIES 1000 /* milliseconds that a name may be moved by */
 
 struct file_writer {
@@ -38,8 +39,9 @@ static int make_folders(const char *path, mode_t mode)
     memcpy(folder, path, len + 1);
     for (char *p = folder + 1; (p = strchr(p, '/')); p++) {
         *p = '\0';
-        if (mkdir(folder, mode) && errno != EEXIST)
-            return errno;
+        int error = br_folder_make(folder, mode);
+        if (error)
+            return error;
         *p = '/';
     }
     return 0;
@@ -48,8 +50,7 @@ static int make_folders(const char *path, mode_t mode)
 /* Always to append: whoever cuts the file meanwhile (logrotate's copytruncate) leaves no hole. */
 static int open_file(struct file_writer *w, bool keep)
 {
-    int fd = open(w->config.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (keep ? 0 : O_TRUNC),
-                  FILE_MODE);
+    int fd = br_file_open(w->config.path, O_APPEND | (keep ? 0 : O_TRUNC));
     struct stat st;
     if (fd < 0)
         return errno;
@@ -128,11 +129,14 @@ static int rename_away(struct file_writer *w, uint64_t unix_ns)
 static int rotate(struct file_writer *w, uint64_t unix_ns)
 {
     int old = w->fd;
+    struct stat st;
     int error = rename_away(w, unix_ns);
     if (!error)
         error = open_file(w, true);
     if (error)
         return error;
+    if (fstat(old, &st) == 0) /* whoever may read the old one goes on reading */
+        (void)fchmod(w->fd, st.st_mode & MODE_BITS);
     (void)close(old);
     file_backups_prune(w->config.path, unix_ns, w->config.local_time, w->config.max_backups,
                        w->config.max_days);

@@ -6,7 +6,6 @@
  */
 #include "extensions/control/control.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -28,27 +27,13 @@ static const struct br_option options[] = {
               "what requests have to show as Authorization: Bearer; required, 16 characters or more"),
     BR_BOOL(struct control_config, allow_remote, false,
             "listen on an address that is not loopback"),
+    BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
     BR_INT(struct control_config, max_rules, 16, 1, BR_RULES_MAX, "rules that hold at a time"),
     BR_DURATION(struct control_config, max_duration, "1h", "longest duration of a rule"),
     BR_OPT_END,
 };
 
 /* --- Config ----------------------------------------------------------------------------------- */
-
-static bool is_loopback(const char *endpoint)
-{
-    char host[256];
-    unsigned port;
-    struct in_addr v4;
-    struct in6_addr v6;
-    if (!br_endpoint_parse(endpoint, host, &port))
-        return true; /* wrong in another way */
-    if (strcasecmp(host, "localhost") == 0)
-        return true;
-    if (inet_pton(AF_INET, host, &v4) == 1)
-        return ntohl(v4.s_addr) >> 24 == 127;
-    return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
 
 /* RFC 6750: what a Bearer token may consist of. */
 static bool is_token(const char *text)
@@ -66,18 +51,19 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     size_t before = errs->n_errors;
     (void)arena;
     br_endpoint_check(c->endpoint, c->transport, node, path, errs);
+    br_hosts_check(&c->allowed_hosts, node, path, errs);
     if (!c->token.text || strlen(c->token.text) < CONTROL_TOKEN_MIN)
         br_errs_add_key(
             errs, node, path, "token",
             "must be set, to 16 characters or more, such as ${env:BRAID_CONTROL_TOKEN}");
     else if (!is_token(c->token.text))
         br_errs_add_key(errs, node, path, "token", "must be printable ASCII without blanks");
-    if (strcmp(c->transport, "unix") != 0 && !c->allow_remote && !is_loopback(c->endpoint))
+    if (strcmp(c->transport, "unix") != 0 && !c->allow_remote && !br_endpoint_is_loopback(c->endpoint))
         br_errs_add_key(
             errs, node, path, "endpoint",
             "is not a loopback address; say allow_remote: true if others are to reach it");
     if (c->allow_remote && !c->tls && strcmp(c->transport, "unix") != 0 &&
-        !is_loopback(c->endpoint)) {
+        !br_endpoint_is_loopback(c->endpoint)) {
         char where[256];
         (void)snprintf(where, sizeof where, "%s::allow_remote", path);
         br_errs_warn(errs, br_yaml_get(node, "allow_remote"), where,
@@ -111,15 +97,38 @@ static bool is_allowed(const struct control *c, const struct br_request *r)
     return is_secret(value + strspn(value, " "), config->token.text);
 }
 
-static void reply_unauthorized(struct control *c, struct br_request *r)
+/* One more failure; false when there were too many of late. */
+static bool may_fail(struct control *c)
+{
+    uint64_t now = br_host_mono_ms(c->node->host);
+    uint64_t forgiven = (now - c->forgiven_ms) / CONTROL_FORGIVE_MS;
+    c->forgiven_ms += forgiven * CONTROL_FORGIVE_MS;
+    c->failures -= forgiven < c->failures ? (unsigned)forgiven : c->failures;
+    if (c->failures == CONTROL_FAILURES_MAX)
+        return false;
+    if (c->failures++ == 0)
+        c->forgiven_ms = now;
+    return true;
+}
+
+/* Comes after the comparison: on loopback all clients have one address, and if the right token were not
+ * looked at while others fail, any program on this machine could lock its owner out. Guessing is kept
+ * hopeless by the token's length; what the limit keeps small is what guesses cost, and it shows them. */
+static void refuse(struct control *c, struct br_request *r)
 {
     uint64_t held;
     *c->refused += 1;
     if (br_log_allow(&c->log_limit, br_host_mono_ms(c->node->host), LOG_EVERY_MS, &held))
         br_warn(&c->node->log, "a request from %s did not have the token (%llu such before)",
                 r->peer, (unsigned long long)held);
-    control_reply_error(r, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
-                        "Authorization: Bearer with the token is wanted");
+    if (may_fail(c)) {
+        control_reply_error(r, 401, &(struct br_header){"www-authenticate", "Bearer"}, NULL,
+                            "Authorization: Bearer with the token is wanted");
+        return;
+    }
+    *c->throttled += 1;
+    control_reply_error(r, 429, &(struct br_header){"retry-after", "1"}, NULL,
+                        "too many requests without the token; one that has it is answered");
 }
 
 /* --- What is asked ---------------------------------------------------------------------------- */
@@ -158,8 +167,10 @@ static void begin(struct br_service *self, struct br_request *r)
     uint64_t id;
     r->user = NULL;
     r->max_body = method == POST ? CONTROL_BODY_MAX : 0;
-    if (!is_allowed(c, r))
-        reply_unauthorized(c, r);
+    if (!br_hosts_allow(&c->hosts, r))
+        control_reply_error(r, 403, NULL, NULL, BR_HOSTS_REFUSAL);
+    else if (!is_allowed(c, r))
+        refuse(c, r);
     else if (!read_path(r->path, &id))
         control_reply_error(r, 404, NULL, NULL, "see %s", CONTROL_PATH);
     else if (id ? method != GET && method != DELETE : method == OTHER)
@@ -200,39 +211,48 @@ static void post(struct control *c, struct br_request *r)
         control_reply_error(r, rc == BR_ENOMEM ? 503 : 400, NULL, err.path, "%s", err.text);
 }
 
-static void delete_rules(struct control *c, struct br_request *r, uint64_t id)
+/* What a query may say, which is little: a filter that is overlooked would end all rules. */
+static int read_query(const struct br_request *r, uint64_t id, struct br_arena *arena,
+                      const char **ret_service, struct br_err *err)
 {
-    struct br_arena arena;
-    const char *service = NULL;
-    size_t len = 0;
-    br_arena_init(&arena, QUERY_ARENA_MAX);
-    int rc = id ? BR_ENOTFOUND : br_query_get(r->query, "service", &arena, &service, &len);
-    if (rc == 0 && strlen(service) != len)
-        control_reply_error(r, 400, NULL, "service", "must not have control characters");
-    else if (rc == BR_ENOMEM)
-        control_reply_error(r, 503, NULL, NULL, "out of memory");
-    else
+    struct br_query_param params[] = {{.name = "service"}};
+    size_t n = method_of(r) == DELETE && !id ? BR_COUNT(params) : 0;
+    int rc = br_query_read(r->query, params, n, arena, err);
+    *ret_service = params[0].value;
+    return rc;
+}
+
+static void take(struct control *c, struct br_request *r, uint64_t id, const char *service)
+{
+    if (method_of(r) == POST)
+        post(c, r);
+    else if (method_of(r) == DELETE)
         control_call_end(c, r, id, service);
-    br_arena_release(&arena);
+    else if (id)
+        get_rule(c, r, id);
+    else
+        control_call_list(c, r);
 }
 
 static void body(struct br_service *self, struct br_request *r)
 {
     struct control *c = br_container_of(self, struct control, service);
+    struct br_arena arena;
+    struct br_err err = {0};
+    const char *service;
     uint64_t id = 0;
     (void)read_path(r->path, &id);
+    br_arena_init(&arena, QUERY_ARENA_MAX);
+    int rc = read_query(r, id, &arena, &service, &err);
     if (r->body_error == BR_BODY_TOO_BIG)
         control_reply_error(r, 413, NULL, NULL, "the body may have %zu bytes", r->max_body);
-    else if (r->body_error)
+    else if (r->body_error || rc == BR_ENOMEM)
         control_reply_error(r, 503, NULL, NULL, "out of memory");
-    else if (method_of(r) == POST)
-        post(c, r);
-    else if (method_of(r) == DELETE)
-        delete_rules(c, r, id);
-    else if (id)
-        get_rule(c, r, id);
+    else if (rc)
+        control_reply_error(r, 400, NULL, err.path, "%s", err.text);
     else
-        control_call_list(c, r);
+        take(c, r, id, service);
+    br_arena_release(&arena);
 }
 
 static void gone(struct br_service *self, struct br_request *r)
@@ -247,8 +267,11 @@ static int create(struct br_node *node, struct br_err *err)
 {
     struct control *c = node->state;
     c->node = node;
+    const struct control_config *config = node->config;
     c->service = (struct br_service){begin, body, gone};
+    c->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     c->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
+    c->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
     br_list_init(&c->calls);
     if (control_rules_init(&c->rules, node))
         return br_err_set(err, BR_ENOMEM, "out of memory");

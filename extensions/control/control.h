@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/list.h"
+#include "net/hosts.h"
 #include "net/server.h"
 #include "pipeline/component.h"
 #include "pipeline/errand.h"
@@ -21,12 +22,15 @@
 #define CONTROL_ROWS_MAX 4096 /* of one answer; it says when there were more */
 #define CONTROL_ID_LEN 16
 #define CONTROL_TOKEN_MIN 16
+#define CONTROL_FAILURES_MAX 10 /* requests without the token at once ... */
+#define CONTROL_FORGIVE_MS 1000 /* ... and one more after each of these */
 
 struct control_config {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
     struct br_secret token;
     bool allow_remote;
+    struct br_strings allowed_hosts;
     int64_t max_rules;
     uint64_t max_duration;
 };
@@ -86,11 +90,15 @@ struct control {
     struct br_service service;
     struct br_node *node;
     struct br_server *server;
+    struct br_hosts hosts;
     struct control_rules rules;
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
-    double *refused; /* requests without the right token */
+    double *refused;   /* requests without the right token ... */
+    double *throttled; /* ... and those of them that came too fast */
+    unsigned failures;    /* that are not forgiven yet; one is each CONTROL_FORGIVE_MS */
+    uint64_t forgiven_ms; /* up to here */
     char name[192];
 };
 

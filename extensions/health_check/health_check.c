@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "net/hosts.h"
 #include "net/server.h"
 #include "pipeline/component.h"
 #include "wire/request.h"
@@ -24,12 +25,14 @@ struct config {
     struct response_body *response_body;
     struct br_headers response_headers;
     bool keep_alives_enabled;
+    struct br_strings allowed_hosts;
 };
 
 struct state {
     struct br_service service;
     struct br_node *node;
     struct br_server *server;
+    struct br_hosts hosts;
     struct br_header *headers; /* of every answer */
     uint64_t since_ms, since_unix_ns;
     char name[192];
@@ -52,6 +55,7 @@ static const struct br_option options[] = {
                "texts to answer with; absent: JSON with status, upSince and uptime"),
     BR_HEADERS(struct config, response_headers, "further headers of every answer"),
     BR_BOOL(struct config, keep_alives_enabled, false, "more than one request on a connection"),
+    BR_STRINGS(struct config, allowed_hosts, BR_HOSTS_HELP),
     BR_IGNORED("check_collector_pipeline", "failing exporters show in the metrics"),
     BR_IGNORED("include_metadata", "nothing is passed on"),
     BR_IGNORED("compression_algorithms", "requests have no body"),
@@ -82,6 +86,7 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
                     "must be host:port with a port from 0 to 65535, as localhost:13133, got \"%s\"",
                     c->endpoint);
     }
+    br_hosts_check(&c->allowed_hosts, node, path, errs);
     if (c->path[0] != '/') {
         (void)snprintf(at, sizeof at, "%s::path", path);
         br_errs_add(errs, br_yaml_get(node, "path"), at, "must start with a slash, got \"%s\"",
@@ -155,6 +160,10 @@ static void begin(struct br_service *self, struct br_request *r)
     char buffer[256];
     struct br_str text = {
         .data = buffer, .cap = sizeof buffer, .max = sizeof buffer - 1, .fixed = true};
+    if (!br_hosts_allow(&s->hosts, r)) {
+        br_request_reply_text(r, 403, BR_HOSTS_REFUSAL "\n");
+        return;
+    }
     if (!path_matches(c->path, r->path)) {
         br_request_reply_text(r, 404, "404 page not found\n");
         return;
@@ -188,6 +197,7 @@ static int create(struct br_node *node, struct br_err *err)
     const struct config *c = node->config;
     s->node = node;
     s->service = (struct br_service){begin, body, body};
+    s->hosts = (struct br_hosts){c->endpoint, c->transport, &c->allowed_hosts};
     s->headers = br_calloc(c->response_headers.n, sizeof *s->headers);
     if (!s->headers)
         return br_err_set(err, BR_ENOMEM, "out of memory");

@@ -20,6 +20,7 @@ struct idle {
 struct br_pool {
     size_t live, idle, max_idle;
     struct br_memory *memory;
+    uint64_t taken;
     struct idle *free[CLASSES];
 };
 
@@ -135,6 +136,16 @@ static size_t block_size(size_t size)
     return sizeof(struct br_buf) + size + BR_BUF_SLACK;
 }
 
+size_t br_pool_idle(const struct br_pool *pool)
+{
+    return pool->idle;
+}
+
+uint64_t br_pool_taken(const struct br_pool *pool)
+{
+    return pool->taken;
+}
+
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
 {
     if (cap > BR_BUF_MAX)
@@ -150,6 +161,7 @@ struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)
                            .size_class = (uint16_t)c,
                            .holder = BR_HOLDER_REQUESTS};
     pool_count(pool, buf->holder, (int64_t)size);
+    pool->taken += size;
     return buf;
 }
 

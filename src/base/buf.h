@@ -50,6 +50,10 @@ void br_pool_free(struct br_pool *pool);
 /* Bytes (capacities) in buffers that somebody holds. */
 size_t br_pool_live(const struct br_pool *pool);
 
+/* Bytes in unused buffers, and in all buffers that were ever taken, together. */
+size_t br_pool_idle(const struct br_pool *pool);
+uint64_t br_pool_taken(const struct br_pool *pool);
+
 /* Gives all unused buffers back to the system. */
 void br_pool_trim(struct br_pool *pool);
 

@@ -226,6 +226,11 @@ void br_free(void *p)
     hooks->release(p);
 }
 
+void br_mem_trim(void)
+{
+    (void)malloc_trim(0);
+}
+
 char *br_strndup(const char *s, size_t len)
 {
     char *copy = br_malloc(len + 1);

@@ -43,6 +43,10 @@ void br_free(void *p);
 char *br_strdup(const char *s);
 char *br_strndup(const char *s, size_t len);
 
+/* Gives the system back what the C library keeps of freed memory. Takes milliseconds, and for that time the
+ * locks of its heaps. */
+void br_mem_trim(void);
+
 /* --- The meter -------------------------------------------------------------------------------- */
 
 #define BR_MEM_STEP 65536
@@ -66,7 +70,8 @@ enum br_holder {
 /* "process", "requests", ...: as in braid_memory_bytes{holder}. */
 const char *br_holder_name(enum br_holder holder);
 
-/* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative) of what this thread allocated. */
+/* Says that `holder`, which is not BR_HOLDER_PROCESS, holds `bytes` more (or less, when negative) of
+ * what this thread allocated. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
 /* What a block is counted as: its size as the C library rounds it, with what keeps it. */
@@ -95,8 +100,8 @@ struct br_memory;
 struct br_mem_scope {
     struct br_mem_scope *outer;
     struct br_memory *memory; /* NULL: only `max` counts */
-    size_t max;                     /* bytes that the work may hold at a time */
-    int64_t used;                   /* that it holds; blocks from before may make it negative */
+    size_t max;               /* bytes that the work may hold at a time */
+    int64_t used;             /* that it holds; blocks from before may make it negative */
     int64_t peak;
     bool full;    /* something was refused for `max`: it can never succeed */
     bool refused; /* something was refused for the budget: it can succeed later */

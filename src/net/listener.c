@@ -15,6 +15,7 @@
 #include "base/mem.h"
 
 #define BACKLOG 1024
+#define SOCKET_MODE 0600 /* of a unix socket */
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
 #define WARN_EVERY_MS 60000
@@ -162,6 +163,8 @@ static int listen_unix(struct br_listener *l, const char *path, struct br_err *e
                           sizeof addr.sun_path - 1);
     memcpy(addr.sun_path, path, strlen(path) + 1);
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (l->fd >= 0) /* Linux gives the mode of the socket to its file, so there is no moment between */
+        (void)fchmod(l->fd, SOCKET_MODE);
     int rc = l->fd < 0 ? -1 : bind(l->fd, (struct sockaddr *)&addr, sizeof addr);
     if (rc && l->fd >= 0 && errno == EADDRINUSE) {
         if (is_stale(&addr) && unlink(path) == 0)
@@ -169,8 +172,10 @@ static int listen_unix(struct br_listener *l, const char *path, struct br_err *e
         else
             errno = EADDRINUSE;
     }
-    if (!rc)
+    if (!rc) {
         memcpy(l->path, path, strlen(path) + 1);
+        (void)chmod(path, SOCKET_MODE); /* the umask may have taken from us, too */
+    }
     if (rc || listen(l->fd, BACKLOG))
         return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
     return 0;

@@ -10,6 +10,7 @@
 #include "pipeline/graph.h"
 #include "pipeline/shared.h"
 #include "pipeline/telemetry.h"
+#include "pipeline/trimmer.h"
 
 #define READ_MARK_BYTES (24u << 20) /* per worker; see br_loop_set_mark */
 #define WORKERS_MAX 256
@@ -25,6 +26,7 @@ struct worker {
     pthread_t thread;
     bool threaded, drained;
     struct br_message drain, drained_message, stop;
+    struct br_trimmer trimmer;
 };
 
 struct app {
@@ -248,6 +250,7 @@ static int make_workers(struct app *app, struct br_err *err)
         br_loop_host(w->loop)->shared = app->shared;
         br_host_set_memory(br_loop_host(w->loop), &app->memory);
         br_loop_set_mark(w->loop, READ_MARK_BYTES);
+        br_trimmer_start(&w->trimmer, br_loop_host(w->loop));
         rc = br_graph_new(app->config, br_loop_host(w->loop), &w->graph, err);
         if (rc)
             return rc;
@@ -307,8 +310,10 @@ static void free_all(struct app *app, bool ran)
         br_graph_free(app->workers[i].graph);
     if (ran) /* what the graphs still held has been settled now, too */
         last_words(app);
-    for (unsigned i = 0; i < app->n_workers; i++)
+    for (unsigned i = 0; i < app->n_workers; i++) {
+        br_trimmer_stop(&app->workers[i].trimmer);
         br_loop_free(app->workers[i].loop);
+    }
     br_free(app->workers);
     br_shared_free(app->shared);
     br_net_free(app->net);
@@ -335,9 +340,11 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
         app.n_workers = 0;
     if (!rc)
         rc = make_workers(&app, err);
-    if (!rc && config->telemetry.metrics_endpoint)
-        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), config->telemetry.metrics_endpoint,
-                              snapshot, &app, &app.telemetry, err);
+    const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,
+                                   &config->telemetry.metrics_hosts};
+    if (!rc && hosts.endpoint)
+        rc = br_telemetry_new(br_loop_host(app.workers[0].loop), &hosts, snapshot, &app,
+                              &app.telemetry, err);
     if (!rc)
         rc = br_loop_signals(app.workers[0].loop, on_signal, &app);
     if (!rc)

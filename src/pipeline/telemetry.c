@@ -13,6 +13,7 @@ static const struct br_log log_telemetry = {"telemetry"};
 struct br_telemetry {
     struct br_service service;
     struct br_host *host;
+    struct br_hosts hosts;
     struct br_server *server;
     br_snapshot_fn *snapshot;
     void *arg;
@@ -45,6 +46,7 @@ static void add_process(struct br_telemetry *t, struct br_metrics *m)
         (double)br_host_cpu_ns(t->host) / 1e9;
     *br_metric(m, BR_GAUGE, "otelcol_process_memory_rss", "") =
         (double)resident * (double)sysconf(_SC_PAGESIZE);
+    *br_metric(m, BR_COUNTER, "braid_log_dropped_lines", "") = (double)br_log_dropped();
     *br_metric(m, BR_COUNTER, "otelcol_process_uptime", "") =
         (double)(br_host_mono_ms(t->host) - t->started_ms) / 1000.0;
 }
@@ -75,9 +77,11 @@ static void on_snapshot(struct br_metrics *sum, void *arg)
 
 static void begin(struct br_service *self, struct br_request *r)
 {
-    (void)self;
+    const struct br_telemetry *t = br_container_of(self, struct br_telemetry, service);
     r->max_body = 0;
-    if (strcmp(r->path, "/metrics") != 0)
+    if (!br_hosts_allow(&t->hosts, r))
+        br_request_reply_text(r, 403, BR_HOSTS_REFUSAL "\n");
+    else if (strcmp(r->path, "/metrics") != 0)
         br_request_reply_text(r, 404, "see /metrics\n");
     else if (strcmp(r->method, "GET") != 0 && strcmp(r->method, "HEAD") != 0)
         br_request_reply_text(r, 405, "GET only\n");
@@ -107,21 +111,22 @@ static void gone(struct br_service *self, struct br_request *r)
         s->request = NULL;
 }
 
-int br_telemetry_new(struct br_host *host, const char *endpoint, br_snapshot_fn *snapshot, void *arg,
-                     struct br_telemetry **ret, struct br_err *err)
+int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snapshot_fn *snapshot,
+                     void *arg, struct br_telemetry **ret, struct br_err *err)
 {
     struct br_telemetry *t = br_calloc(1, sizeof *t);
     if (!t)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     t->service = (struct br_service){begin, body, gone};
     t->host = host;
+    t->hosts = *hosts;
     t->snapshot = snapshot;
     t->arg = arg;
     t->started_ms = br_host_mono_ms(host);
     br_list_init(&t->scrapes);
     struct br_server_config config = {.name = "telemetry metrics",
                                       .what = "metrics",
-                                      .endpoint = endpoint,
+                                      .endpoint = hosts->endpoint,
                                       .idle_timeout_ms = 120000,
                                       .log = &log_telemetry};
     int rc = host->ops->serve(host, &config, &t->service, &t->server, err);

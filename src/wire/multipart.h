@@ -47,3 +47,17 @@ const struct br_form_field *br_form_find(const struct br_form_field *fields, siz
  * the arena. A pair with a broken escape is none. Returns 0, BR_ENOTFOUND or BR_ENOMEM. */
 int br_query_get(const char *query, const char *name, struct br_arena *arena, const char **ret,
                  size_t *ret_len);
+
+/* A parameter that a query may have. */
+struct br_query_param {
+    const char *name;
+    const char *value; /* NULL: it is not there; else terminated, in the arena */
+    size_t len;
+};
+
+/* Reads a query that may have nothing but `params`, whose values are NULL before: each at most once,
+ * with a value of UTF-8 without control characters that is not empty. For requests that would do more
+ * than was meant where a filter is overlooked. Returns 0, BR_ENOMEM, or BR_EINVAL with a sentence, and
+ * the name in err->path where it is one of `params`. */
+int br_query_read(const char *query, struct br_query_param *params, size_t n,
+                  struct br_arena *arena, struct br_err *err);

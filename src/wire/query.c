@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -56,4 +57,73 @@ int br_query_get(const char *query, const char *name, struct br_arena *arena, co
         p += len + (p[len] == '&');
     }
     return BR_ENOTFOUND;
+}
+
+/* --- Strictly --------------------------------------------------------------------------------- */
+
+#define SHOWN_MAX 64 /* bytes of a wrong name that an error repeats */
+
+static int refuse(struct br_err *err, const char *name, const char *why)
+{
+    int rc = br_err_set(err, BR_EINVAL, "%s", why);
+    if (err)
+        (void)snprintf(err->path, sizeof err->path, "%s", name);
+    return rc;
+}
+
+/* What a value may be: something, of UTF-8 without control characters. */
+static const char *fault_of(const char *value, size_t len)
+{
+    if (len == 0)
+        return "must not be empty";
+    if (br_utf8_valid((const uint8_t *)value, len) != len)
+        return "must be UTF-8";
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)value[i] < 0x20 || value[i] == 0x7f)
+            return "must not have control characters";
+    return NULL;
+}
+
+static int read_pair(const char *pair, size_t len, struct br_query_param *params, size_t n,
+                     struct br_arena *arena, struct br_err *err)
+{
+    const char *equals = memchr(pair, '=', len), *fault;
+    size_t name_len = equals ? (size_t)(equals - pair) : len;
+    struct br_query_param *p = params;
+    while (p < params + n && !is_name(pair, name_len, p->name))
+        p++;
+    if (p == params + n)
+        return br_err_set(err, BR_EINVAL, "the query has no parameter of the name \"%.*s\"",
+                          (int)(name_len < SHOWN_MAX ? name_len : SHOWN_MAX), pair);
+    if (p->value)
+        return refuse(err, p->name, "is there more than once");
+    const char *value = equals ? equals + 1 : pair + len;
+    char *out = br_arena_alloc(arena, len + 1);
+    if (!out)
+        return BR_ENOMEM;
+    long value_len = decode(value, (size_t)(pair + len - value), out);
+    if (value_len < 0)
+        return refuse(err, p->name, "has a % without two hexadecimal digits behind it");
+    if ((fault = fault_of(out, (size_t)value_len)))
+        return refuse(err, p->name, fault);
+    out[value_len] = '\0';
+    p->value = out;
+    p->len = (size_t)value_len;
+    return 0;
+}
+
+int br_query_read(const char *query, struct br_query_param *params, size_t n,
+                  struct br_arena *arena, struct br_err *err)
+{
+    if (!*query)
+        return 0;
+    for (const char *p = query;; p++) {
+        size_t len = strcspn(p, "&");
+        int rc = read_pair(p, len, params, n, arena, err);
+        if (rc)
+            return rc;
+        p += len;
+        if (!*p)
+            return 0;
+    }
 }

@@ -175,6 +175,31 @@ def test_without_the_token(braid, sink):
     assert TOKEN not in server.log()
 
 
+def test_guesses_are_slowed_down(braid, sink):
+    """Not so whoever has the token, whatever others do."""
+    server = braid(pipelines(exporter("grpc", sink), extensions=CONTROL))
+    answers = [(call(server, token="x" * len(TOKEN)), call(server)[0]) for _ in range(40)]
+    assert {right for _, right in answers} == {200}
+    codes = [wrong[0] for wrong, _ in answers]
+    assert codes[:10] == [401] * 10 and codes[10] == 429 and set(codes) == {401, 429}
+    assert {wrong[1]["Retry-After"] for wrong, _ in answers if wrong[0] == 429} == {"1"}
+    metrics = server.metrics()
+    assert metrics["braid_control_unauthorized"] == {'extension="control"': 40}
+    assert metrics["braid_control_throttled"] == {'extension="control"': codes.count(429)}
+    server.stop()
+
+
+def test_a_filter_that_is_not_understood_ends_nothing(braid, sink):
+    join = {"join": {"keep": {"failed": False}}}
+    server = braid(pipelines(exporter("grpc", sink), processors=join, extensions=CONTROL))
+    rule = post(server, service="shop", duration="1h", sampling_percentage=100)
+    for query in ("?service=%zz", "?service=", "?service=a&service=b", "?servic=a"):
+        status, _, said = call(server, "DELETE", query)
+        assert status == 400 and said["error"]["message"]
+    assert [each["id"] for each in call(server)[2]["rules"]] == [rule["id"]]
+    server.stop()
+
+
 def run(tmp_path, what, sink, **control):
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(pipelines(exporter("grpc", sink), extensions={"control": control})))

@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process: ports, metrics, stopping, and what the exporters without a peer write."""
 
+import fcntl
 import json
+import os
+import pathlib
 import re
+import resource
+import shutil
 import signal as signals
 import socket
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -14,6 +20,7 @@ import clients
 import otlp
 from braid import BINARY, DEADLINE_S, exporter, pipelines, until
 from otlp import PROFILES, SIGNALS, TRACES
+from raw import Raw
 from sink import BUSY, Reply
 
 each_signal = pytest.mark.parametrize("signal", SIGNALS, ids=str)
@@ -157,3 +164,100 @@ def test_a_limiter_speaks_once(braid):
     server.stop()
     said = re.findall(r"processor/(\S+)\t(\d+) MiB at the most", server.log())
     assert sorted(said) == [("memory_limiter", "100"), ("memory_limiter/more", "200")]
+
+
+def status_for(address, path, host, **headers):
+    """Of a GET with a Host of its own, which no library would send."""
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    with Raw(address, ("\r\n".join(lines) + "\r\n\r\n").encode()) as client:
+        client.wait(lambda: len(client.got) > 12)
+        return int(client.got[9:12])
+
+
+@pytest.mark.parametrize("allowed", [None, ["braid.example"]])
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+def test_foreign_hosts_are_refused(braid, sink, bound, allowed):
+    """A page whose name was bound to us anew (DNS rebinding) gets nothing from what is on loopback."""
+    more = {"allowed_hosts": allowed} if allowed else {}
+    token = "a-token-that-nobody-prints"
+    reader = {"pull": {"exporter": {"prometheus": {"host": bound, "port": 0}}}}
+    server = braid(pipelines(
+        exporter("grpc", sink), telemetry={"metrics": {"readers": [reader], **more}},
+        extensions={"health_check": {"endpoint": f"{bound}:0", **more},
+                    "control": {"endpoint": f"{bound}:0", "token": token, "allow_remote": True, **more}}))
+    servers = {"/metrics": ("metrics", None), "/": ("http", "extension/health_check"),
+               "/v1/profiling": ("http", "extension/control")}
+    for path, where in servers.items():
+        port = server.address(*where).rsplit(":", 1)[1]
+        expected = {"localhost": True, f"localhost:{port}": True, "127.0.0.1:1": True, "[::1]:1": True,
+                    "evil.example": bound == "0.0.0.0" and not allowed, "10.0.0.1": bound == "0.0.0.0",
+                    f"braid.example:{port}": bound == "0.0.0.0" or bool(allowed)}
+        found = {host: status_for(f"127.0.0.1:{port}", path, host, Authorization=f"Bearer {token}")
+                 for host in expected}
+        assert found == {host: 200 if right else 403 for host, right in expected.items()}, path
+
+
+@pytest.mark.parametrize("stream", ["stderr", "stdout"])
+def test_nobody_reads_what_we_write(tmp_path, sink, stream):
+    """The log's reader, or that of the debug exporter, hangs: traffic goes on, and the end comes."""
+    config = tmp_path / "config.yaml"
+    telemetry = {"logs": {"level": "debug"}, "metrics": {"readers": [
+        {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}]}}
+    exporters = {**exporter("grpc", sink), "debug": {"verbosity": "detailed"}}
+    config.write_text(json.dumps(pipelines(exporters, telemetry=telemetry)))
+    log = {"stderr": subprocess.PIPE, "stdout": (tmp_path / "stdout").open("wb")}
+    if stream == "stdout":
+        log = {"stderr": (tmp_path / "stderr").open("wb"), "stdout": subprocess.PIPE}
+    process = subprocess.Popen([BINARY, "--config", str(config)], stdin=subprocess.DEVNULL, **log)
+    try:
+        fcntl.fcntl(getattr(process, stream), fcntl.F_SETPIPE_SZ, 4096)
+        said = b""
+
+        def ready():
+            nonlocal said
+            if stream == "stderr":
+                said += process.stderr.readline()
+            else:
+                said = (tmp_path / "stderr").read_bytes()
+            return b"ready: " in said
+        until(ready, "the start")
+        http, metrics = (re.search(rb"\t%s listening on (\S+)" % what, said).group(1).decode()
+                         for what in (b"http", b"metrics"))
+        body = otlp.trace_request(5).SerializeToString()
+        for _ in range(5000 if stream == "stderr" else 50):  # closing a connection is a line
+            clients.http(http, TRACES.path, body).expect_ok()
+        if stream == "stderr":
+            text = clients.http(metrics, "/metrics", None, None, method="GET").body.decode()
+            assert float(re.search(r"^braid_log_dropped_lines(?:_total)? (\S+)", text, re.MULTILINE).group(1)) > 0
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+NOBODY = 65534
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_core_dumps_unless_asked(asked):
+    """Secrets are in memory. What is in /proc of a process that may not be dumped belongs to root; so this one
+    is somebody else's."""
+    user = NOBODY if os.getuid() == 0 else os.getuid()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        binary = shutil.copy(BINARY, folder)
+        config = pipelines({"nop": {}})
+        process = subprocess.Popen(
+            [binary, "--config", "yaml:" + json.dumps(config), *(["--core-dumps"] if asked else [])],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, user=user, cwd="/",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096)))
+        try:
+            until(lambda: b"ready: " in process.stderr.readline(), "the start")
+            limits = pathlib.Path(f"/proc/{process.pid}/limits").read_text()
+            assert re.search(r"Max core file size +(\d+) +(\d+)", limits).groups() == (("4096", ) * 2 if asked
+                                                                                     else ("0", "0"))
+            assert os.stat(f"/proc/{process.pid}/environ").st_uid == (user if asked else 0)
+        finally:
+            process.kill()
+            process.communicate()

@@ -6,6 +6,8 @@ import socket
 import struct
 import time
 
+from braid import BINARY
+
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, END_HEADERS, PADDED = 1, 4, 8
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -122,6 +124,9 @@ def memory_kib(pid):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
-def sanitized(pid):
-    with open(f"/proc/{pid}/maps") as maps:
-        return any(name in maps.read() for name in ("libasan", "libtsan", "libclang_rt"))
+def sanitized(_=None):
+    """Whether the binary under test is one of a sanitizer's builds, of which memory says nothing. By its
+    file: what a process has mapped is nobody's business but root's."""
+    with open(BINARY, "rb") as binary:
+        text = binary.read()
+    return any(name in text for name in (b"__asan_init", b"__tsan_init", b"__msan_init"))

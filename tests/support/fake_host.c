@@ -337,6 +337,11 @@ void fake_request_method(struct fake_request *r, const char *method)
     (void)snprintf(r->method, sizeof r->method, "%s", method);
 }
 
+void fake_request_host(struct fake_request *r, const char *host)
+{
+    r->request.scheme_host = host;
+}
+
 void fake_request_header(struct fake_request *r, const char *name, const char *value)
 {
     assert_true(r->request.n_headers < BR_REQUEST_HEADERS_MAX);

@@ -103,6 +103,7 @@ struct br_service *fake_host_service(struct fake_host *h, const char *name);
  * follows a `?` in the path is its query. */
 struct fake_request *fake_request_new(struct fake_host *h, const char *server, const char *path);
 void fake_request_method(struct fake_request *r, const char *method);
+void fake_request_host(struct fake_request *r, const char *host); /* borrowed; "localhost" unless set */
 void fake_request_header(struct fake_request *r, const char *name, const char *value);
 
 /* Plays it: begin and, unless it was answered there, body with a copy of the bytes. */

@@ -392,6 +392,7 @@ static void test_service(void **state)
          "{host: "
          "h, port: 2}}}}, {pull: {exporter: {prometheus: {port: 3}}}}]}}\n",
          "h:2", 1, 2},
+        {"  telemetry: {metrics: {allowed_hosts: [a.example, b]}}\n", "localhost:8888", 1, 0},
         {"  telemetry: {resource: {}, traces: {}}\n", "localhost:8888", 1, 0},
         {"  telemetry: {resource: {a: b}, traces: }\n", "localhost:8888", 1, 1},
     };

@@ -199,8 +199,70 @@ static void wants_the_token(void **state)
             refused++;
         }
         fake_request_free(r);
+        fake_host_advance(f.h, 1000);
     }
     assert_true(fake_host_metric(f.h, "braid_control_unauthorized", NODE) == refused);
+    assert_true(fake_host_metric(f.h, "braid_control_throttled", NODE) == 0);
+    end(&f);
+}
+
+static unsigned status_with(struct fixture *f, const char *authorization)
+{
+    struct fake_request *r = fake_request_new(f->h, "control", PATH);
+    fake_request_method(r, "GET");
+    fake_request_header(r, "authorization", authorization);
+    fake_request_send(r, NULL, 0);
+    fake_host_turn(f->h);
+    const struct fake_reply *reply = fake_request_reply(r);
+    assert_true(reply->came);
+    unsigned status = reply->status;
+    assert_int_equal(status == 429, strstr(reply->headers, "retry-after: 1\n") != NULL);
+    fake_request_free(r);
+    return status;
+}
+
+/* Ten at once, then one a second, however many are tried; the token's owner notices nothing. */
+static void failures_are_bounded(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 30; i++) {
+            assert_int_equal(status_with(&f, "Bearer wrong"), i < 10 ? 401 : 429);
+            assert_int_equal(status_with(&f, "Bearer " TOKEN), 200);
+        }
+        for (int i = 0; i < 5; i++) {
+            fake_host_advance(f.h, 999);
+            assert_int_equal(status_with(&f, "Bearer wrong"), 429);
+            fake_host_advance(f.h, 1);
+            assert_int_equal(status_with(&f, "Bearer wrong"), 401);
+            assert_int_equal(status_with(&f, "Bearer wrong"), 429);
+        }
+        fake_host_advance(f.h, 3600000);
+    }
+    assert_true(fake_host_metric(f.h, "braid_control_unauthorized", NODE) == 90);
+    assert_true(fake_host_metric(f.h, "braid_control_throttled", NODE) == 60);
+    end(&f);
+}
+
+static void hosts_of_pages(void **state)
+{
+    static const char *const hosts[] = {"evil.example:13134", "localhost:13134", "braid.example"};
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG "\nallowed_hosts: [braid.example]");
+    for (size_t i = 0; i < BR_COUNT(hosts); i++) {
+        struct fake_request *r = fake_request_new(f.h, "control", PATH);
+        fake_request_method(r, "GET");
+        fake_request_host(r, hosts[i]);
+        fake_request_header(r, "authorization", "Bearer " TOKEN);
+        fake_request_send(r, NULL, 0);
+        fake_host_turn(f.h);
+        assert_int_equal(fake_request_reply(r)->status, i ? 200 : 403);
+        assert_true(i || strstr(fake_request_reply(r)->body, "allowed_hosts can name it"));
+        fake_request_free(r);
+    }
     end(&f);
 }
 
@@ -239,6 +301,56 @@ static void bodies_have_a_maximum(void **state)
         assert_true(!i || strstr(fake_request_reply(r)->body, "8192 bytes"));
         fake_request_free(r);
     }
+    end(&f);
+}
+
+/* A filter that is not understood must not be one that lets everything pass. */
+static void wrong_queries(void **state)
+{
+    static const struct {
+        const char *method, *path, *field, *message;
+    } queries[] = {
+        {"DELETE", PATH "?service=%zz", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=%4", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=checkout%", "service", "has a % without two hexadecimal digits"},
+        {"DELETE", PATH "?service=", "service", "must not be empty"},
+        {"DELETE", PATH "?service", "service", "must not be empty"},
+        {"DELETE", PATH "?service=a%00b", "service", "control characters"},
+        {"DELETE", PATH "?service=a%0ab", "service", "control characters"},
+        {"DELETE", PATH "?service=a%7f", "service", "control characters"},
+        {"DELETE", PATH "?service=%ff", "service", "must be UTF-8"},
+        {"DELETE", PATH "?service=a&service=b", "service", "is there more than once"},
+        {"DELETE", PATH "?service=a&%73ervice=a", "service", "is there more than once"},
+        {"DELETE", PATH "?sevice=a", NULL, "no parameter of the name \\\"sevice\\\""},
+        {"DELETE", PATH "?Service=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?service=a&x=1", NULL, "no parameter of the name \\\"x\\\""},
+        {"DELETE", PATH "?service=a&", NULL, "no parameter of the name \\\"\\\""},
+        {"DELETE", PATH "?&service=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "?%zz=a", NULL, "no parameter of the name"},
+        {"DELETE", PATH "/0000000000000001?service=a", NULL, "no parameter of the name"},
+        {"GET", PATH "?service=a", NULL, "no parameter of the name \\\"service\\\""},
+        {"GET", PATH "/0000000000000001?x", NULL, "no parameter of the name"},
+        {"POST", PATH "?service=a", NULL, "no parameter of the name"},
+    };
+    struct fixture f;
+    (void)state;
+    start(&f, CONFIG);
+    expect(&f, "POST", PATH, "{\"service\":\"checkout\",\"duration\":\"1m\"}", 201, "\"id\"");
+    for (size_t i = 0; i < BR_COUNT(queries); i++) {
+        char field[64] = "{\"error\":{\"status\":400,\"message\":";
+        const char *body = strcmp(queries[i].method, "POST") == 0 ? "{}" : NULL;
+        if (queries[i].field)
+            (void)snprintf(field, sizeof field, "{\"error\":{\"status\":400,\"field\":\"%s\",",
+                           queries[i].field);
+        expect(&f, queries[i].method, queries[i].path, body, 400, field);
+        expect(&f, queries[i].method, queries[i].path, body, 400, queries[i].message);
+    }
+    assert_int_equal(f.t.n_withdrawn, 0);
+    expect(&f, "DELETE", PATH "?service=another", NULL, 200, "{\"ended\":0}");
+    expect(&f, "GET", PATH "?", NULL, 200, "\"service\":\"checkout\"");
+    expect(&f, "DELETE", PATH "?%73ervice=check%6fut", NULL, 200, "{\"ended\":1}");
+    assert_int_equal(f.t.n_withdrawn, 1);
     end(&f);
 }
 
@@ -686,8 +798,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wants_the_token),
+        cmocka_unit_test(failures_are_bounded),
+        cmocka_unit_test(hosts_of_pages),
         cmocka_unit_test(paths_and_methods),
         cmocka_unit_test(bodies_have_a_maximum),
+        cmocka_unit_test(wrong_queries),
         cmocka_unit_test(wrong_rules),
         cmocka_unit_test(is_told_to_the_tunables),
         cmocka_unit_test(ends_by_itself),

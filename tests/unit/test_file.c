@@ -202,7 +202,37 @@ static void folders(void **state)
     assert_int_equal(stat(path("x"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0750);
     assert_int_equal(stat(path("x/y/t.json"), &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0644);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    (void)umask(mask);
+}
+
+static unsigned mode_of(const char *name)
+{
+    struct stat st;
+    assert_int_equal(stat(path(name), &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* What is made is for the owner alone; what others made is as they want it. */
+static void modes(void **state)
+{
+    static const mode_t masks[] = {0, 0022, 0777};
+    char yaml[512];
+    (void)state;
+    mode_t mask = umask(0);
+    for (size_t i = 0; i < BR_COUNT(masks); i++) {
+        char name[16], file[32];
+        (void)snprintf(name, sizeof name, "m%zu", i);
+        (void)snprintf(file, sizeof file, "%s/t.json", name);
+        (void)snprintf(yaml, sizeof yaml, "{path: %s/%s, create_directory: true}", folder, file);
+        (void)umask(masks[i]);
+        assert_string_equal(rig_start_error(&br_file_exporter, yaml), "");
+        assert_int_equal(mode_of(name), 0700);
+        assert_int_equal(mode_of(file), 0600);
+        assert_int_equal(chmod(path(file), 0640), 0);
+        assert_string_equal(rig_start_error(&br_file_exporter, yaml), "");
+        assert_int_equal(mode_of(file), 0640);
+    }
     (void)umask(mask);
 }
 
@@ -329,6 +359,13 @@ static void rotation(void **state)
     assert_int_equal(stat(path("t-2026-01-01T00-00-00.002.json"), &st), 0);
     assert_int_equal(stat(path("t.json"), &st), 0);
     assert_int_equal(st.st_size, json.len + 1);
+    assert_int_equal(mode_of("t-2026-01-01T00-00-00.000.json"), 0600);
+    assert_int_equal(mode_of("t.json"), 0600);
+    assert_int_equal(chmod(path("t.json"), 0640), 0);
+    for (int i = 0; i < 2; i++)
+        send(r, BR_TRACES, json.data);
+    assert_int_equal(count_files(), 5);
+    assert_int_equal(mode_of("t.json"), 0640); /* whoever read the one before reads this one */
     br_str_release(&json);
     rig_free(r);
 }
@@ -438,6 +475,7 @@ int main(void)
         TEST(zstd),
         TEST(truncates_or_appends),
         TEST(folders),
+        TEST(modes),
         TEST(shared),
         TEST(threads),
         TEST(rotation),

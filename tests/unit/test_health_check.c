@@ -86,6 +86,33 @@ static void while_draining(void **state)
     end(&f);
 }
 
+static void hosts_of_pages(void **state)
+{
+    static const struct {
+        const char *yaml, *host;
+        unsigned status;
+    } cases[] = {
+        {"", "localhost:13133", 200},
+        {"", "evil.example:13133", 403},
+        {"endpoint: 0.0.0.0:13133", "evil.example:13133", 200},
+        {"{endpoint: '0.0.0.0:13133', allowed_hosts: braid.example}", "evil.example:13133", 403},
+        {"{endpoint: '0.0.0.0:13133', allowed_hosts: braid.example}", "braid.example:13133", 200},
+        {"{endpoint: '0.0.0.0:13133', allowed_hosts: braid.example}", "10.0.0.7:13133", 200},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        begin(&f, cases[i].yaml);
+        struct fake_request *r = fake_request_new(f.h, "health_check", "/");
+        fake_request_method(r, "GET");
+        fake_request_host(r, cases[i].host);
+        fake_request_begin(r);
+        assert_int_equal(fake_request_reply(r)->status, cases[i].status);
+        fake_request_free(r);
+        end(&f);
+    }
+}
+
 static void texts(void **state)
 {
     struct fixture f;
@@ -165,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers),       cmocka_unit_test(while_draining),
+        cmocka_unit_test(hosts_of_pages),
         cmocka_unit_test(texts),         cmocka_unit_test(paths),
         cmocka_unit_test(headers),       cmocka_unit_test(wrong_configs),
         cmocka_unit_test(cannot_listen),

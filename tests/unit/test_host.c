@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "pipeline/item.h"
+#include "pipeline/trimmer.h"
 #include "tests/support/fake_host.h"
 
 struct work {
@@ -217,6 +218,62 @@ static void a_fake_client_answers_as_scripted(void **state)
     assert_int_equal(h->n_exchanges, 4);
 }
 
+/* Takes and gives back so many mebibytes, one at a time. */
+static void work(struct fake_host *h, unsigned mib)
+{
+    for (unsigned i = 0; i < mib; i++)
+        br_buf_unref(br_buf_new(h->host.pool, 1 << 20));
+}
+
+/* A host whose pool keeps what was used. */
+static void keep_buffers(struct fake_host *h)
+{
+    br_pool_free(h->host.pool);
+    h->host.pool = br_pool_new(24 << 20);
+    assert_non_null(h->host.pool);
+}
+
+static void memory_is_given_back_at_rest(void **state)
+{
+    struct fake_host *h = *state;
+    struct br_trimmer t;
+    keep_buffers(h);
+    br_trimmer_start(&t, &h->host);
+    for (int i = 0; i < 10; i++) { /* 8 MiB in ten seconds: never */
+        work(h, 8);
+        fake_host_advance(h, BR_TRIM_LOOK_MS);
+        assert_int_equal(br_pool_idle(h->host.pool), 1 << 20);
+    }
+    assert_true(fake_host_metric(h, "braid_memory_trims", "") == 0);
+    struct br_buf *held = br_buf_new(h->host.pool, 1 << 20);
+    work(h, 1);
+    fake_host_advance(h, BR_TRIM_LOOK_MS); /* the last work */
+    assert_int_equal(br_pool_idle(h->host.pool), 1 << 20);
+    fake_host_advance(h, BR_TRIM_LOOK_MS); /* none */
+    assert_int_equal(br_pool_idle(h->host.pool), 0);
+    assert_int_equal(br_pool_live(h->host.pool), 1 << 20);
+    br_buf_unref(held);
+    fake_host_advance(h, 100 * BR_TRIM_LOOK_MS); /* once */
+    assert_true(fake_host_metric(h, "braid_memory_trims", "") == 1);
+    br_trimmer_stop(&t);
+    br_trimmer_stop(&(struct br_trimmer){0});
+}
+
+/* A request now and then, as a scrape is: after 8 MiB of them, not with each pause. */
+static void a_trickle_gives_back_seldom(void **state)
+{
+    struct fake_host *h = *state;
+    struct br_trimmer t;
+    keep_buffers(h);
+    br_trimmer_start(&t, &h->host);
+    for (int i = 0; i < 64; i++) {
+        br_buf_unref(br_buf_new(h->host.pool, 512 << 10));
+        fake_host_advance(h, BR_TRIM_LOOK_MS);
+    }
+    assert_true(fake_host_metric(h, "braid_memory_trims", "") == 64 * 512 / 8192);
+    br_trimmer_stop(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +288,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(finished_items_are_called_back_in_the_turn_not_before,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(the_limit_looks_at_all_that_is_held, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_is_given_back_at_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_trickle_gives_back_seldom, setup, teardown),
         cmocka_unit_test_setup_teardown(random_numbers_are_spread_over_zero_to_one, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_fake_client_answers_as_scripted, setup, teardown),

@@ -347,6 +347,8 @@ static void unix_sockets(void **state)
     close(left);
     assert_int_equal(serve_unix(rig, &service, path, &server, &err), 0);
     assert_int_equal(br_server_port(server), 0);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(serve_unix(rig, &service, path, &second, &err), BR_EIO);
 
     struct br_client_config config = {.endpoint = path};

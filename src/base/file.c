@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define OWNER_ONLY 0600
+
+int br_file_open(const char *path, int flags)
+{
+    flags |= O_WRONLY | O_CLOEXEC;
+    int fd = open(path, flags | O_CREAT | O_EXCL, OWNER_ONLY);
+    if (fd >= 0) {
+        (void)fchmod(fd, OWNER_ONLY); /* the umask may have taken from us, too */
+        return fd;
+    }
+    if (errno != EEXIST)
+        return -1;
+    fd = open(path, flags);
+    /* A link to what is not there yet. */
+    return fd < 0 && errno == ENOENT ? open(path, flags | O_CREAT, OWNER_ONLY) : fd;
+}
+
+int br_folder_make(const char *path, mode_t mode)
+{
+    if (mkdir(path, mode))
+        return errno == EEXIST ? 0 : errno;
+    return chmod(path, mode) ? errno : 0;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log_sink.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_BYTES (256u << 10)
+#define CRASHES 5
+
+enum mode {
+    DIRECT, /* whoever has a line writes it */
+    QUEUED, /* the thread does */
+    STUCK,  /* the thread could not be ended: nobody does */
+};
+
+static const int crashes[CRASHES] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+/* Law 10: the log's sink is the process's. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t more, done;
+    pthread_t thread;
+    int fd;
+    size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]);
+    _Atomic int mode;
+    bool stopping, stopped;
+    _Atomic size_t head, tail; /* bytes that went in, and out; a crash looks at them without the lock */
+    uint64_t dropped, told;
+    struct sigaction before[CRASHES];
+    char ring[RING_BYTES];
+} sink = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Writes a line in one piece where that is possible. Waits as long as nobody reads. */
+static bool write_line(int fd, const char *line, size_t len)
+{
+    while (len) {
+        ssize_t n = write(fd, line, len);
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        if (n >= 0) {
+            line += n;
+            len -= (size_t)n;
+        } else if (errno == EAGAIN) {
+            (void)poll(&p, 1, -1);
+        } else if (errno != EINTR) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Copies the line that begins at `at` of the ring; its length. */
+static size_t copy_line(size_t at, size_t end, char line[BR_LOG_LINE_MAX])
+{
+    size_t n = 0;
+    while (at < end && n < BR_LOG_LINE_MAX) {
+        line[n] = sink.ring[at++ % RING_BYTES];
+        if (line[n++] == '\n')
+            break;
+    }
+    return n;
+}
+
+/* --- The thread ------------------------------------------------------------------------------- */
+
+/* Writes without the lock, which it has before and after. */
+static bool write_out(const char *line, size_t len)
+{
+    pthread_mutex_unlock(&sink.lock);
+    bool written = write_line(sink.fd, line, len);
+    pthread_mutex_lock(&sink.lock);
+    return written;
+}
+
+static void write_next(void)
+{
+    char line[BR_LOG_LINE_MAX];
+    size_t len = copy_line(sink.tail, sink.head, line);
+    sink.tail += len;
+    if (!write_out(line, len))
+        sink.dropped++;
+}
+
+/* Once somebody reads again: what was dropped came after all that is written by now. */
+static void write_notice(void)
+{
+    char line[BR_LOG_LINE_MAX + 1];
+    size_t len = sink.notice(sink.dropped - sink.told, line);
+    sink.told = sink.dropped;
+    (void)write_out(line, len);
+}
+
+static void *run(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&sink.lock);
+    while (sink.tail != sink.head || !sink.stopping) {
+        if (sink.tail != sink.head)
+            write_next();
+        else if (sink.dropped != sink.told)
+            write_notice();
+        else
+            pthread_cond_wait(&sink.more, &sink.lock);
+    }
+    if (sink.dropped != sink.told)
+        write_notice();
+    sink.stopped = true;
+    pthread_cond_signal(&sink.done);
+    pthread_mutex_unlock(&sink.lock);
+    return NULL;
+}
+
+/* --- Crashes ---------------------------------------------------------------------------------- */
+
+/* Says what is still in the ring, as far as that does not wait, and lets the crash go on. Without the
+ * lock, which nobody may give back any more; the thread may write the same lines a second time. */
+static void on_crash(int number, siginfo_t *info, void *context)
+{
+    char line[BR_LOG_LINE_MAX];
+    struct pollfd p = {.fd = sink.fd, .events = POLLOUT};
+    (void)context;
+    for (int i = 0; i < CRASHES; i++)
+        if (crashes[i] == number)
+            (void)sigaction(number, &sink.before[i], NULL);
+    size_t end = sink.head, at = sink.tail;
+    while (at < end && poll(&p, 1, 0) == 1) {
+        size_t len = copy_line(at, end, line);
+        if (write(sink.fd, line, len) < 0)
+            break;
+        at += len;
+    }
+    if (info->si_code <= 0) /* sent by somebody: nothing here would fail once more by itself */
+        (void)raise(number);
+}
+
+static void catch_crashes(void)
+{
+    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < CRASHES; i++)
+        (void)sigaction(crashes[i], &action, &sink.before[i]);
+}
+
+static void release_crashes(void)
+{
+    for (int i = 0; i < CRASHES; i++)
+        (void)sigaction(crashes[i], &sink.before[i], NULL);
+}
+
+/* --- For log.c -------------------------------------------------------------------------------- */
+
+/* True when it went in. */
+static bool queue(const char *line, size_t len)
+{
+    size_t at = sink.head % RING_BYTES;
+    size_t first = RING_BYTES - at < len ? RING_BYTES - at : len;
+    if (RING_BYTES - (sink.head - sink.tail) < len)
+        return false;
+    memcpy(sink.ring + at, line, first);
+    memcpy(sink.ring, line + first, len - first);
+    sink.head += len;
+    pthread_cond_signal(&sink.more);
+    return true;
+}
+
+void br_log_sink_put(int fd, const char *line, size_t len)
+{
+    if (sink.mode == DIRECT) {
+        ssize_t ignored = write(fd, line, len);
+        (void)ignored;
+        return;
+    }
+    pthread_mutex_lock(&sink.lock);
+    if (sink.mode == STUCK || !queue(line, len))
+        sink.dropped++;
+    pthread_mutex_unlock(&sink.lock);
+}
+
+bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]))
+{
+    sigset_t all, before;
+    pthread_condattr_t clock;
+    if (sink.mode != DIRECT)
+        return sink.mode == QUEUED;
+    sink.fd = fd;
+    sink.notice = notice;
+    sink.stopping = sink.stopped = false;
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&sink.more, NULL);
+    (void)pthread_cond_init(&sink.done, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the first worker's */
+    bool started = pthread_create(&sink.thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!started)
+        return false;
+    catch_crashes();
+    sink.mode = QUEUED;
+    return true;
+}
+
+/* True when the thread has written everything within the time. */
+static bool wait_done(uint64_t wait_ms)
+{
+    struct timespec until;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(wait_ms / 1000);
+    until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    sink.stopping = true;
+    pthread_cond_signal(&sink.more);
+    while (!sink.stopped && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&sink.done, &sink.lock, &until);
+    return sink.stopped;
+}
+
+bool br_log_sink_stop(uint64_t wait_ms)
+{
+    if (sink.mode != QUEUED)
+        return sink.mode == DIRECT;
+    pthread_mutex_lock(&sink.lock);
+    bool done = wait_done(wait_ms);
+    for (size_t at = sink.tail; at != sink.head; at++)
+        sink.dropped += sink.ring[at % RING_BYTES] == '\n';
+    sink.mode = done ? DIRECT : STUCK;
+    pthread_mutex_unlock(&sink.lock);
+    release_crashes();
+    if (!done) {
+        (void)pthread_detach(sink.thread);
+        return false;
+    }
+    (void)pthread_join(sink.thread, NULL);
+    (void)pthread_cond_destroy(&sink.more);
+    (void)pthread_cond_destroy(&sink.done);
+    return true;
+}
+
+uint64_t br_log_sink_dropped(void)
+{
+    pthread_mutex_lock(&sink.lock);
+    uint64_t n = sink.dropped;
+    pthread_mutex_unlock(&sink.lock);
+    return n;
+}

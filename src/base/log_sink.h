@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where lines of the log go: a ring of bytes, and a thread that writes from it. For log.c only; what
+ * it promises is in log.h.
+ *
+ * A thread, and not a descriptor that does not block: O_NONBLOCK belongs to the open file, which
+ * stderr shares with the terminal, the shell and whoever else has it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BR_LOG_LINE_MAX 4096 /* with its end; PIPE_BUF, so that lines of several writers do not mix */
+
+/* Hands a line over, which ends in the only line feed it has: written at once while there is no
+ * thread, else put into the ring, or counted as dropped. */
+void br_log_sink_put(int fd, const char *line, size_t len);
+
+/* `notice` makes a line that says how many were dropped; its length. */
+bool br_log_sink_start(int fd, size_t (*notice)(uint64_t n, char line[BR_LOG_LINE_MAX + 1]));
+bool br_log_sink_stop(uint64_t wait_ms);
+uint64_t br_log_sink_dropped(void);
