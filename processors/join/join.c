@@ -275,6 +275,7 @@ static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms, uint8_
     h->memo = memo;
     h->came_ms = br_host_mono_ms(j->node->host);
     h->until_ms = h->came_ms + delay_ms;
+    br_item_hold(own, BR_HOLDER_HOLDS);
     j->held_bytes += own->size;
     bool first = br_list_empty(&j->held[signal]);
     br_list_append(&j->held[signal], &h->link);

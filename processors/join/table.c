@@ -455,6 +455,13 @@ static size_t families_in(size_t max_bytes)
     return n;
 }
 
+/* All of the table counts from the start: what lies in it comes from peers. */
+static void count_memory(int64_t bytes)
+{
+    br_mem_count(bytes);
+    br_mem_hold(BR_HOLDER_JOIN, bytes);
+}
+
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared)
 {
@@ -471,6 +478,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     if (memory == MAP_FAILED)
         return NULL;
     (void)madvise(memory, all + heads, MADV_HUGEPAGE);
+    count_memory((int64_t)len);
     uint8_t *behind = (uint8_t *)memory + all;
     struct join_table *t = (void *)(behind + heads);
     t->memory = memory;
@@ -498,5 +506,6 @@ void join_table_free(struct join_table *t)
     for (unsigned i = 0; i < n_shards(t); i++)
         pthread_mutex_destroy(&t->shards[i].lock);
     join_names_release(t);
+    count_memory(-(int64_t)t->memory_len);
     (void)munmap(t->memory, t->memory_len);
 }

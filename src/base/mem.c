@@ -231,6 +231,35 @@ void br_mem_trim(void)
     (void)malloc_trim(0);
 }
 
+void *br_malloc_for(enum br_holder holder, size_t size)
+{
+    void *p = br_malloc(size);
+    br_mem_hold(holder, (int64_t)br_mem_block(p));
+    return p;
+}
+
+void *br_calloc_for(enum br_holder holder, size_t n, size_t size)
+{
+    void *p = br_calloc(n, size);
+    br_mem_hold(holder, (int64_t)br_mem_block(p));
+    return p;
+}
+
+void *br_realloc_for(enum br_holder holder, void *p, size_t size)
+{
+    int64_t before = (int64_t)br_mem_block(p);
+    void *moved = br_realloc(p, size);
+    if (moved)
+        br_mem_hold(holder, (int64_t)br_mem_block(moved) - before);
+    return moved;
+}
+
+void br_free_for(enum br_holder holder, void *p)
+{
+    br_mem_hold(holder, -(int64_t)br_mem_block(p));
+    br_free(p);
+}
+
 char *br_strndup(const char *s, size_t len)
 {
     char *copy = br_malloc(len + 1);

@@ -74,6 +74,12 @@ const char *br_holder_name(enum br_holder holder);
  * what this thread allocated. */
 void br_mem_hold(enum br_holder holder, int64_t bytes);
 
+/* As br_malloc and its neighbours, for memory of one holder from its beginning to its end. */
+void *br_malloc_for(enum br_holder holder, size_t size);
+void *br_calloc_for(enum br_holder holder, size_t n, size_t size);
+void *br_realloc_for(enum br_holder holder, void *p, size_t size);
+void br_free_for(enum br_holder holder, void *p);
+
 /* What a block is counted as: its size as the C library rounds it, with what keeps it. */
 size_t br_mem_block(const void *p);
 

@@ -106,6 +106,11 @@ void br_memory_look(struct br_memory *memory)
     store(&memory->overhead, resident > live ? resident - live : 0);
 }
 
+size_t br_memory_overhead(const struct br_memory *memory)
+{
+    return load(&memory->overhead);
+}
+
 static bool due(const struct br_memory *memory, size_t live)
 {
     size_t before = load(&memory->looked_at), step = load(&memory->hard) / BR_MEMORY_LOOK;

@@ -51,6 +51,9 @@ size_t br_memory_hard(const struct br_memory *memory);
 /* Bytes held: counted, and overhead. Measures the overhead when that is due. */
 size_t br_memory_used(struct br_memory *memory);
 
+/* The overhead as last measured. */
+size_t br_memory_overhead(const struct br_memory *memory);
+
 /* Measures the overhead now. */
 void br_memory_look(struct br_memory *memory);
 

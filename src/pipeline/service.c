@@ -86,6 +86,7 @@ static void part_back(struct br_message *m, struct br_loop *loop)
 static void part_there(struct br_message *m, struct br_loop *loop)
 {
     struct part *p = br_container_of(m, struct part, message);
+    br_mem_flush(); /* what holds memory is summed up by the first worker */
     p->metrics = br_metrics_new();
     if (p->metrics && br_metrics_add(p->metrics, br_loop_host(loop)->metrics)) {
         br_metrics_free(p->metrics);
@@ -227,14 +228,27 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
+/* Says what is wrong with a limit that nothing can be taken under. */
+static void check_memory(struct app *app)
+{
+    size_t floor = app->memory.floor, soft = br_memory_soft(&app->memory);
+    if (floor >= soft)
+        br_error(&log_service,
+                 "memory: %zu MiB are held before anything came (%zu MiB by the join's tables), and from "
+                 "%zu MiB on requests are refused: raise memory_limiter's limit, or lower join's max_bytes",
+                 floor >> 20, br_mem_held(BR_HOLDER_JOIN) >> 20, soft >> 20);
+}
+
 /* What holds where no memory_limiter has set a limit. */
 static void limit_memory(struct app *app)
 {
-    uint64_t total;
-    if (br_memory_hard(&app->memory) != SIZE_MAX || !br_memory_total("", &total))
-        return;
-    size_t hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
+    uint64_t total = 0;
+    size_t hard = 0;
+    if (br_memory_hard(&app->memory) == SIZE_MAX && br_memory_total("", &total))
+        hard = (size_t)(total / 100 * MEMORY_PERCENTAGE);
+    /* Also where there is nothing to set: what is held by now is what is never given back. */
     br_memory_limit(&app->memory, hard - hard / MEMORY_SPIKE_SHARE, hard);
+    check_memory(app);
 }
 
 static int make_workers(struct app *app, struct br_err *err)

@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
+#include "base/memory.h"
 #include "net/server.h"
 
 static const struct br_log log_telemetry = {"telemetry"};
@@ -28,24 +28,46 @@ struct scrape {
     struct br_request *request;     /* NULL once the client went away */
 };
 
+static void add_held(struct br_metrics *m, const char *holder, size_t bytes)
+{
+    struct br_str labels = {.max = 64};
+    br_label(&labels, "holder", holder);
+    *br_metric(m, BR_GAUGE, "braid_memory_bytes", labels.data ? labels.data : "") = (double)bytes;
+    br_str_release(&labels);
+}
+
+static void add_mark(struct br_metrics *m, const char *mark, size_t bytes)
+{
+    struct br_str labels = {.max = 64};
+    br_label(&labels, "mark", mark);
+    if (bytes != SIZE_MAX)
+        *br_metric(m, BR_GAUGE, "braid_memory_limit_bytes", labels.data ? labels.data : "") =
+            (double)bytes;
+    br_str_release(&labels);
+}
+
+/* The memory budget: what holds how much, which adds up to what its marks are compared with. */
+static void add_memory(struct br_telemetry *t, struct br_metrics *m)
+{
+    struct br_memory *memory = t->host->memory;
+    if (!memory)
+        return;
+    br_memory_look(memory);
+    for (int i = 0; i < BR_HOLDERS; i++)
+        add_held(m, br_holder_name((enum br_holder)i), br_mem_held((enum br_holder)i));
+    add_held(m, "overhead", br_memory_overhead(memory));
+    add_mark(m, "soft", br_memory_soft(memory));
+    add_mark(m, "intake", br_memory_intake(memory));
+    add_mark(m, "hard", br_memory_hard(memory));
+}
+
 /* The process's own figures, under the Collector's names. */
 static void add_process(struct br_telemetry *t, struct br_metrics *m)
 {
-    unsigned long resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (f) {
-        char line[128];
-        if (fgets(line, sizeof line, f)) {
-            char *at = strchr(line, ' ');
-            while (at && *++at >= '0' && *at <= '9')
-                resident = resident * 10 + (unsigned long)(*at - '0');
-        }
-        (void)fclose(f);
-    }
     *br_metric(m, BR_COUNTER, "otelcol_process_cpu_seconds", "") =
         (double)br_host_cpu_ns(t->host) / 1e9;
     *br_metric(m, BR_GAUGE, "otelcol_process_memory_rss", "") =
-        (double)resident * (double)sysconf(_SC_PAGESIZE);
+        (double)br_memory_resident();
     *br_metric(m, BR_COUNTER, "braid_log_dropped_lines", "") = (double)br_log_dropped();
     *br_metric(m, BR_COUNTER, "otelcol_process_uptime", "") =
         (double)(br_host_mono_ms(t->host) - t->started_ms) / 1000.0;
@@ -58,6 +80,7 @@ static void on_snapshot(struct br_metrics *sum, void *arg)
     if (s->request && s->telemetry && sum) {
         struct br_str text = {0};
         add_process(s->telemetry, sum);
+        add_memory(s->telemetry, sum);
         br_metrics_print(sum, &text);
         if (text.failed || !text.data)
             br_request_reply_text(s->request, 500, "out of memory\n");

@@ -50,28 +50,30 @@ int br_h2_pull(nghttp2_session *session, struct br_pool *pool, struct br_buf **s
     return rc;
 }
 
+/* A session's memory, which counts for the connections. */
+
 static void *mem_malloc(size_t size, void *user)
 {
     (void)user;
-    return br_malloc(size);
+    return br_malloc_for(BR_HOLDER_CONNECTIONS, size);
 }
 
 static void mem_free(void *p, void *user)
 {
     (void)user;
-    br_free(p);
+    br_free_for(BR_HOLDER_CONNECTIONS, p);
 }
 
 static void *mem_calloc(size_t n, size_t size, void *user)
 {
     (void)user;
-    return br_calloc(n, size);
+    return br_calloc_for(BR_HOLDER_CONNECTIONS, n, size);
 }
 
 static void *mem_realloc(void *p, size_t size, void *user)
 {
     (void)user;
-    return br_realloc(p, size);
+    return br_realloc_for(BR_HOLDER_CONNECTIONS, p, size);
 }
 
 nghttp2_session *br_h2_session(bool server, const nghttp2_session_callbacks *callbacks, void *user)
