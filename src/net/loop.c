@@ -160,6 +160,11 @@ void br_loop_set_mark(struct br_loop *loop, size_t bytes)
     loop->mark = bytes;
 }
 
+size_t br_loop_held(const struct br_loop *loop)
+{
+    return loop->held;
+}
+
 static void on_signal(uv_signal_t *s, int number)
 {
     struct br_loop *loop = s->data;
@@ -202,6 +207,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     loop->host.worker = worker;
     loop->host.n_workers = n_workers;
     loop->timer_due = UINT64_MAX;
+    loop->n_pauses = br_metric(loop->host.metrics, BR_COUNTER, "braid_server_reads_paused", "");
     br_list_init(&loop->mailbox);
     br_list_init(&loop->dirty);
     br_list_init(&loop->paused);

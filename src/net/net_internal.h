@@ -30,10 +30,16 @@ struct br_loop {
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;   /* streams with something to send */
-    struct br_list paused;  /* server streams that do not read for now */
-    struct br_timer resume;
-    size_t mark;
+    struct br_list dirty;    /* streams with something to send */
+    struct br_list paused;   /* server streams that hold too much to read on for now */
+    struct br_stream *turn;  /* the one that reads on meanwhile */
+    struct br_timer next_turn;
+    unsigned turn_ticks;     /* how long it has had it */
+    size_t turn_bytes;       /* what it read since the last tick */
+    size_t mark;             /* of `held`; see br_loop_set_mark */
+    size_t held, held_large; /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
+    unsigned n_large;        /* so many streams they are */
+    double *n_pauses;
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
 
@@ -63,10 +69,10 @@ struct br_stream {
     struct br_list link;  /* the owner's */
     struct br_list dirty; /* loop->dirty */
     struct br_list pause; /* loop->paused */
+    size_t held;          /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     bool server;        /* obeys the loop's mark, and lets the peer read its last words */
-    bool granted;       /* may read once although the loop is above its mark */
     bool connecting;
     bool full;          /* the socket takes nothing now; `writing` says since when */
     bool eof;           /* the peer sent its last byte */
@@ -76,7 +82,7 @@ struct br_stream {
     bool closing, freed;
     char why[160];      /* why it is being closed */
     struct br_progress writing;
-    uint64_t opened_ms, read_ms, shut_ms;
+    uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };
 
 /* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when there is

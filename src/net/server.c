@@ -12,6 +12,8 @@
 #define SWEEP_MIN_MS 10
 #define HANDSHAKE_MS 10000
 #define REQUEST_MS 30000
+#define BODY_MS 10000 /* over which the rate of a body is looked at */
+#define BODY_RATE 1024
 #define LINGER_MS 2000
 #define STOP_MS 5000
 #define STOP_SWEEP_MS 10
@@ -32,6 +34,8 @@ struct br_net_server {
     double *connections;   /* those that are here */
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
+    uint64_t body_ms;     /* by when body_progress bytes of a body have to come */
+    size_t body_progress;
     bool stopping, stopped;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
@@ -100,6 +104,7 @@ static int detect(struct br_stream *s, const uint8_t *data, size_t len)
            : br_h1_server_new(server->service, pool, peer->name);
     if (!conn)
         return BR_ENOMEM;
+    conn->body_progress = server->body_progress;
     br_stream_set_conn(s, conn);
     if (server->stopping)
         conn->ops->shutdown(conn);
@@ -155,16 +160,27 @@ void br_server_take(struct br_net_server *s, int fd, const char *name)
     }
 }
 
-/* Since when the client owes us something. What is over BR_READ_SIZE in an unread answer shows in
- * the socket; the rest the protocol knows. A connection that we do not read for now owes nothing.
- */
+/* Since when the client owes us something, as the protocol knows it. A connection that we do not read
+ * for now owes nothing, and has all its time again when we do. */
+static uint64_t protocol_since(const struct br_stream *stream, uint64_t now, enum br_owed what)
+{
+    if (!stream->conn || stream->ending || !br_list_empty(&stream->pause))
+        return UINT64_MAX;
+    uint64_t since = stream->conn->ops->owes_since(stream->conn, now, what);
+    return since < stream->resumed_ms ? stream->resumed_ms : since;
+}
+
+/* The same for all but bodies. What is over BR_READ_SIZE in an unread answer shows in the socket. */
 static uint64_t owes_since(const struct br_stream *stream, uint64_t now)
 {
     uint64_t since = stream->full ? stream->writing.since_ms : UINT64_MAX;
-    if (!stream->conn || stream->ending || !br_list_empty(&stream->pause))
-        return since;
-    uint64_t conn = stream->conn->ops->owes_since(stream->conn, now);
+    uint64_t conn = protocol_since(stream, now, BR_OWES_REST);
     return conn < since ? conn : since;
+}
+
+static bool is_late(uint64_t since, uint64_t now, uint64_t timeout_ms)
+{
+    return since < now && now - since > timeout_ms;
 }
 
 static bool idle(const struct br_stream *stream)
@@ -181,8 +197,9 @@ static const char *overdue(const struct br_net_server *s, const struct br_stream
         return now - stream->shut_ms > c->linger_timeout_ms ? "done" : NULL;
     if (!stream->conn && now - stream->opened_ms > c->handshake_timeout_ms)
         return "no request came in time";
-    uint64_t since = owes_since(stream, now);
-    if (since < now && now - since > c->request_timeout_ms)
+    if (is_late(protocol_since(stream, now, BR_OWES_BODY), now, s->body_ms))
+        return "a body came too slowly";
+    if (is_late(owes_since(stream, now), now, c->request_timeout_ms))
         return stream->full ? "the client does not read" : "a request made no progress";
     return NULL;
 }
@@ -224,7 +241,9 @@ static const char *dispensable(const struct br_net_server *s, const struct br_st
         return now - stream->shut_ms > STOP_LINGER_MS ? "the server stops" : NULL;
     if (!stream->conn || idle(stream))
         return "the server stops";
-    if (now - s->stop_ms > s->config.stop_timeout_ms && owes_since(stream, now) != UINT64_MAX)
+    bool owes = owes_since(stream, now) != UINT64_MAX ||
+                protocol_since(stream, now, BR_OWES_BODY) != UINT64_MAX;
+    if (now - s->stop_ms > s->config.stop_timeout_ms && owes)
         return "the server stops, and the client keeps it waiting";
     return overdue(s, stream, now);
 }
@@ -304,6 +323,17 @@ static uint64_t or_default(uint64_t value, uint64_t otherwise)
     return value ? value : otherwise;
 }
 
+static void set_body_rate(struct br_net_server *s)
+{
+    int64_t rate = s->config.min_body_rate ? s->config.min_body_rate : BODY_RATE;
+    s->body_ms = s->config.request_timeout_ms;
+    if (rate < 0)
+        return;
+    if (s->body_ms > BODY_MS)
+        s->body_ms = BODY_MS;
+    s->body_progress = (size_t)rate * s->body_ms / 1000 + 1;
+}
+
 static void set_times(struct br_net_server *s)
 {
     struct br_server_config *c = &s->config;
@@ -311,7 +341,8 @@ static void set_times(struct br_net_server *s)
     c->request_timeout_ms = or_default(c->request_timeout_ms, REQUEST_MS);
     c->linger_timeout_ms = or_default(c->linger_timeout_ms, LINGER_MS);
     c->stop_timeout_ms = or_default(c->stop_timeout_ms, STOP_MS);
-    const uint64_t times[] = {c->handshake_timeout_ms, c->request_timeout_ms, c->linger_timeout_ms,
+    set_body_rate(s);
+    const uint64_t times[] = {c->handshake_timeout_ms, s->body_ms, c->linger_timeout_ms,
                               or_default(c->idle_timeout_ms, UINT64_MAX),
                               or_default(c->max_age_ms, UINT64_MAX)};
     /* Often enough to be late by a quarter at the most. */

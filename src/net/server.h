@@ -26,6 +26,8 @@ struct br_server_config {
     uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s */
     uint64_t request_timeout_ms;   /* a begun request, or a reply that nobody reads, without progress
                                       (wire/conn.h); the head of an HTTP/1.1 request as a whole; 0: 30 s */
+    int64_t min_body_rate;         /* bytes a second of a body's rest, on an average over 10 s, or
+                                      over request_timeout_ms where that is less; 0: 1024; negative: any */
     uint64_t linger_timeout_ms;    /* for the client to close after our last words; 0: 2 s */
     uint64_t stop_timeout_ms;      /* once stopping, for requests to come in and replies to be read;
                                       0: 5 s. What is in the pipeline by then is waited for. */

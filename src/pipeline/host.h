@@ -52,7 +52,6 @@ struct br_host {
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
-    size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
     size_t soft_limit;    /* bytes in buffers above which new work is refused; 0: none */
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */

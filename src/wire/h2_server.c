@@ -45,6 +45,7 @@ struct stream {
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
     struct br_progress progress; /* of the request, then of the reply */
+    size_t held; /* our part of server->held */
     char *head;       /* headers: names and values, terminated */
     size_t head_len, head_cap, head_sum;
     uint8_t prefix[BR_GRPC_PREFIX];
@@ -71,6 +72,7 @@ struct server {
     struct br_rope *pulling; /* where output goes while it is asked for */
     struct br_list streams;
     unsigned n_streams;
+    size_t held; /* by requests that are not here as a whole */
     char peer[64];
     uint64_t now_ms;
     double tokens;
@@ -85,8 +87,17 @@ struct server {
     bool broken, data_since_ping;
 };
 
+/* Brings what an unfinished request holds up to date. */
+static void count_held(struct stream *s, bool unfinished)
+{
+    size_t now = unfinished ? s->head_cap + (s->request.body ? s->request.body->cap : 0) : 0;
+    s->server->held += now - s->held;
+    s->held = now;
+}
+
 static void stream_free(struct stream *s)
 {
+    count_held(s, false);
     br_list_remove(&s->link);
     s->server->n_streams--;
     br_buf_unref(s->request.body);
@@ -174,6 +185,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     if (!head_add(s, value, value_len))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     s->request.n_headers++;
+    count_held(s, true);
     return 0;
 }
 
@@ -239,6 +251,7 @@ static void body_done(struct stream *s)
     if (r->replied || s->discard)
         return;
     s->discard = true;
+    count_held(s, false);
     r->service->body(r->service, r);
 }
 
@@ -296,7 +309,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     (void)nghttp2_session_consume(session, id, len);
     if (!s)
         return 0;
-    br_progress_add(&s->progress, len, srv->now_ms);
+    br_conn_body_progress(&srv->conn, &s->progress, len, srv->now_ms);
     if (s->request.replied) {
         s->thrown_away += len;
         if (s->thrown_away >= EARLY_MAX)
@@ -308,6 +321,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         grpc_add(s, data, len);
     else
         http_add(s, data, len);
+    count_held(s, true);
     if (s->request.body_error)
         body_done(s);
     return 0;
@@ -576,6 +590,7 @@ static void reply(struct br_request *request, const struct br_response *response
         (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
                                         NGHTTP2_INTERNAL_ERROR);
     request->body = br_buf_unref(request->body);
+    count_held(s, false);
     br_progress_start(&s->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
 }
@@ -669,18 +684,28 @@ static bool idle(const struct br_conn *c)
     return server_of(c)->n_streams == 0;
 }
 
-static uint64_t owes_since(struct br_conn *c, uint64_t now_ms)
+static bool owes(const struct stream *s, enum br_owed what)
+{
+    bool body = s->begun && !s->ended && !s->request.replied;
+    return what == BR_OWES_BODY ? body : !body && (!s->ended || s->request.replied);
+}
+
+static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
 {
     struct server *srv = server_of(c);
     uint64_t since = UINT64_MAX;
     srv->now_ms = now_ms;
     for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next) {
         const struct stream *s = br_container_of(l, struct stream, link);
-        bool owes = !s->ended || s->request.replied;
-        if (owes && s->progress.since_ms < since)
+        if (owes(s, what) && s->progress.since_ms < since)
             since = s->progress.since_ms;
     }
     return since;
+}
+
+static size_t held(const struct br_conn *c)
+{
+    return server_of(c)->held;
 }
 
 static void shut_down(struct br_conn *c)
@@ -713,6 +738,7 @@ static const struct br_conn_ops server_ops = {
     .finished = finished,
     .idle = idle,
     .owes_since = owes_since,
+    .held = held,
     .shutdown = shut_down,
     .free = server_free,
 };

@@ -645,13 +645,13 @@ static void a_client_may_take_its_request_back(void **state)
     int32_t a = request(&p, "POST", "/later", &u), b = request(&p, "POST", "/later", &part);
     assert_false(p.c->conn->ops->idle(p.c->conn));
     /* The rest of the second, for so long. */
-    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms), p.c->now_ms);
+    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY), p.c->now_ms);
     nghttp2_submit_rst_stream(p.session, 0, a, NGHTTP2_CANCEL);
     nghttp2_submit_rst_stream(p.session, 0, b, NGHTTP2_CANCEL);
     carry(&p);
     assert_int_equal(p.c->n_gone, 2);
     assert_true(p.c->conn->ops->idle(p.c->conn));
-    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms) == UINT64_MAX);
+    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY) == UINT64_MAX);
     h2_check_answer(p.c); /* nobody left */
     peer_free(&p);
 }
