@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -11,10 +12,6 @@
 
 #define POOL_IDLE_MAX (24u << 20)
 #define ROUNDS_MAX 16
-
-struct br_net {
-    struct br_list listeners;
-};
 
 struct br_net *br_net_new(void)
 {
@@ -27,6 +24,18 @@ struct br_net *br_net_new(void)
 void br_net_free(struct br_net *net)
 {
     br_free(net);
+}
+
+void br_net_raise_descriptors(struct br_net *net)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    rlim_t mark = limit.rlim_cur - limit.rlim_cur / 4;
+    net->connections_mark = mark < UINT_MAX ? (unsigned)mark : UINT_MAX;
 }
 
 struct br_list *br_net_listeners(struct br_net *net)

@@ -23,6 +23,10 @@ struct br_net;
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
+/* Raises the process's limit on descriptors to its hard limit. Servers then leave a quarter of them to
+ * others: above that, idle connections make room for new ones. */
+void br_net_raise_descriptors(struct br_net *net);
+
 /* A message to another loop: `run` is called there, in its thread, and then owns the message. A member
  * of something that the sender allocated. */
 struct br_message {

@@ -16,6 +16,36 @@
 
 struct br_stream;
 
+struct br_net {
+    struct br_list listeners;
+    _Atomic unsigned n_connections; /* of all servers */
+    unsigned connections_mark;      /* of them, above which idle ones make room; 0: none */
+};
+
+/* Why a connection of a server ended, as the metric says it. */
+enum br_ending {
+    BR_END_NONE,
+    BR_END_PEER,          /* the client closed it */
+    BR_END_DONE,          /* all was said: Connection: close, HTTP/1.0 */
+    BR_END_IDLE,          /* idle_timeout, max_connection_idle */
+    BR_END_AGE,           /* max_connection_age */
+    BR_END_HANDSHAKE,     /* no protocol in time */
+    BR_END_FIRST_REQUEST, /* no request in time */
+    BR_END_SLOW_REQUEST,  /* a head, or a frame, without progress */
+    BR_END_SLOW_BODY,     /* min_body_rate */
+    BR_END_SLOW_READER,   /* an answer that is not read */
+    BR_END_KEEPALIVE,     /* a PING without an answer */
+    BR_END_ROOM,          /* it made room for another one */
+    BR_END_LIMIT,         /* there was no room for it */
+    BR_END_FLOOD,         /* ENHANCE_YOUR_CALM */
+    BR_END_PROTOCOL,      /* what came was no HTTP, or none that is taken */
+    BR_END_TLS,
+    BR_END_NETWORK,       /* reset, unreachable, cut off */
+    BR_END_MEMORY,
+    BR_END_STOP,          /* the server stops */
+    BR_ENDINGS,
+};
+
 struct br_loop {
     struct br_host host;
     struct br_net *net;
@@ -80,7 +110,8 @@ struct br_stream {
     bool shut;          /* all is sent and our half is closed: what comes is thrown away */
     bool goodbye;       /* TLS's close_notify is asked for */
     bool closing, freed;
-    char why[160];      /* why it is being closed */
+    enum br_ending reason; /* the first that was noted */
+    char why[160];      /* the same in words */
     struct br_progress writing;
     uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };
@@ -98,6 +129,10 @@ void br_stream_set_conn(struct br_stream *s, struct br_conn *conn);
 
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
 void br_stream_close(struct br_stream *s, const char *why);
+void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why);
+
+/* Notes why it will be closed, unless that is known. */
+void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why);
 
 /* Sends what the socket takes, closes and frees at once. Not from a callback of the same stream. */
 void br_stream_end(struct br_stream *s, const char *why);

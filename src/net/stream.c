@@ -84,17 +84,24 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
 }
 
 /* The first reason is the one that is told. */
-static void note_why(struct br_stream *s, const char *why)
+void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why)
 {
-    if (!s->why[0])
-        (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+    if (s->reason)
+        return;
+    s->reason = reason;
+    (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+}
+
+void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why)
+{
+    s->closing = true;
+    br_stream_note(s, reason, why);
+    br_stream_wake(s);
 }
 
 void br_stream_close(struct br_stream *s, const char *why)
 {
-    s->closing = true;
-    note_why(s, why);
-    br_stream_wake(s);
+    br_stream_close_for(s, BR_END_DONE, why);
 }
 
 static void on_uv_closed(uv_handle_t *h)
@@ -147,13 +154,13 @@ static int feed(void *arg, const uint8_t *data, size_t len)
 
 /* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
  * and lets the peer read that. */
-static void wind_down(struct br_stream *s, const char *why)
+static void wind_down(struct br_stream *s, enum br_ending reason, const char *why)
 {
     if (!s->server) {
         br_stream_close(s, why);
         return;
     }
-    note_why(s, why);
+    br_stream_note(s, reason, why);
     s->ending = true;
 }
 
@@ -168,7 +175,7 @@ static void on_eof(struct br_stream *s, bool cut_off)
             return;
         }
     }
-    br_stream_close(s, "the peer closed the connection");
+    br_stream_close_for(s, BR_END_PEER, "the peer closed the connection");
 }
 
 /* --- What unfinished requests hold ------------------------------------------------------------ */
@@ -272,6 +279,13 @@ static bool hold_back(struct br_stream *s)
     return true;
 }
 
+static enum br_ending ending_of(int rc, const struct br_err *err)
+{
+    if (rc == BR_ENOMEM)
+        return BR_END_MEMORY;
+    return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
+}
+
 static void take(struct br_stream *s, const uint8_t *data, size_t len)
 {
     struct br_err err = {0};
@@ -279,7 +293,7 @@ static void take(struct br_stream *s, const uint8_t *data, size_t len)
     if (rc == BR_ECLOSED && s->tls)
         on_eof(s, false);
     else if (rc)
-        wind_down(s, err.text[0] ? err.text : br_strerror(rc));
+        wind_down(s, ending_of(rc, &err), err.text[0] ? err.text : br_strerror(rc));
     br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
     if (!s->closing)
         s->events->on_progress(s);
@@ -294,7 +308,7 @@ static bool read_once(struct br_stream *s)
     ssize_t n = recv(s->fd, loop->read_buffer, BR_READ_SIZE, 0);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            br_stream_close(s, strerror(errno));
+            br_stream_close_for(s, BR_END_NETWORK, strerror(errno));
         return false;
     }
     if (n == 0) {
@@ -322,7 +336,7 @@ static void on_broken(struct br_stream *s, int error)
 {
     while (!s->server && !s->connecting && read_once(s))
         ;
-    br_stream_close(s, error ? strerror(error) : "the connection broke");
+    br_stream_close_for(s, BR_END_NETWORK, error ? strerror(error) : "the connection broke");
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
@@ -372,7 +386,7 @@ static void send_all(struct br_stream *s)
 {
     while (!s->connecting && !s->full) {
         if (s->out.len < BR_WRITE_SIZE / 4 && pull(s)) {
-            br_stream_close(s, "no memory, or the protocol is broken");
+            br_stream_close_for(s, BR_END_MEMORY, "no memory, or the protocol is broken");
             return;
         }
         if (s->out.len == 0)

@@ -27,8 +27,9 @@ struct br_progress {
 
 /* What a client may owe a server. */
 enum br_owed {
-    BR_OWES_BODY, /* the rest of a body whose head is here */
-    BR_OWES_REST, /* the rest of a head, or room for a reply */
+    BR_OWES_HEAD,    /* the rest of a head, or of a frame */
+    BR_OWES_BODY,    /* the rest of a body whose head is here */
+    BR_OWES_READING, /* room for a reply */
 };
 
 static inline void br_progress_start(struct br_progress *p, uint64_t now_ms)
@@ -74,13 +75,23 @@ struct br_conn_ops {
     bool (*can_send)(const struct br_conn *c);
     int (*send)(struct br_conn *c, struct br_exchange *x);
     void (*cancel)(struct br_conn *c, struct br_exchange *x);
+    /* Clients, and servers of HTTP/2 (NULL for those of HTTP/1.1): see br_conn_ping. */
     bool (*ping)(struct br_conn *c);
+};
+
+/* What a server's peer did wrong, in whose answer the connection ends. */
+enum br_conn_fault {
+    BR_FAULT_NONE,
+    BR_FAULT_PROTOCOL,
+    BR_FAULT_FLOOD, /* too much that costs us more than it; ENHANCE_YOUR_CALM */
 };
 
 struct br_conn {
     const struct br_conn_ops *ops;
     void (*wake)(struct br_conn *c, void *owner); /* set by the owner */
     void *owner;
+    uint64_t n_requests; /* servers: whose head has come */
+    enum br_conn_fault fault;
     size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
     bool paused; /* feed it nothing for now; it wakes the owner when it takes more */
 };
@@ -102,6 +113,10 @@ struct br_conn_limits {
     uint32_t max_concurrent_streams; /* 100 */
     uint32_t stream_window;          /* 4 MiB */
     uint32_t connection_window;      /* 16 MiB */
+    /* HTTP/2: a client whose PINGs come closer together than this is told to calm down, once it has
+     * done so three times between two replies (gRPC A8); 0: floods only. */
+    uint64_t ping_min_ms;
+    bool ping_without_stream; /* else, without requests under way, two hours apart */
 };
 
 /* Server sides. `peer` is copied. NULL when there is no memory. */

@@ -139,6 +139,7 @@ static void begin(struct server *srv)
     }
     memcpy(r->peer, srv->peer, sizeof r->peer);
     srv->active = true;
+    srv->conn.n_requests++;
     srv->has_body = p->chunked || p->content_length > 0;
     srv->complete = false;
     srv->handed_over = false;
@@ -181,6 +182,7 @@ static void refuse(struct server *srv)
         srv->active = false;
     }
     srv->closing = true;
+    srv->conn.fault = BR_FAULT_PROTOCOL;
     /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
     if (!srv->is_http)
         return;
@@ -307,7 +309,7 @@ static bool idle(const struct br_conn *c)
 static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
 {
     struct server *srv = server_of(c);
-    enum br_owed owed = srv->active ? BR_OWES_BODY : BR_OWES_REST;
+    enum br_owed owed = srv->has_body && !srv->complete ? BR_OWES_BODY : BR_OWES_HEAD;
     srv->now_ms = now_ms;
     if (!srv->mid_message || srv->closing || srv->conn.paused || what != owed)
         return UINT64_MAX;

@@ -27,6 +27,8 @@
 #define SKIPPED_MAX 64
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 #define LATE_DATA_MIN 1024
+#define PING_STRIKES 2         /* that are forgiven between two replies */
+#define PING_IDLE_MS 7200000u  /* between PINGs of a client that has no request under way */
 
 /* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
 #define UPDATES_FIRST 5
@@ -81,6 +83,11 @@ struct server {
     size_t skip;      /* input bytes before the next frame header */
     uint8_t head[BR_H2_FRAME_HEADER];
     unsigned n_head;
+    struct br_progress frame; /* of the one that is here in part */
+    uint64_t ping_min_ms, pinged_ms;
+    unsigned ping_strikes;
+    bool ping_without_stream, pinged, ping_waits; /* waits: our own, for its answer */
+    bool replied_since_ping;
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
@@ -107,6 +114,15 @@ static void stream_free(struct stream *s)
     br_free(s);
 }
 
+static void calm_down(struct server *srv)
+{
+    if (srv->broken)
+        return;
+    srv->broken = true;
+    srv->conn.fault = BR_FAULT_FLOOD;
+    (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
 /* Takes a token for something that costs us more than the client; false when it is too much. */
 static bool afford(struct server *srv)
 {
@@ -117,10 +133,7 @@ static bool afford(struct server *srv)
     srv->tokens -= 1;
     if (srv->tokens >= 0)
         return true;
-    if (!srv->broken) {
-        srv->broken = true;
-        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
-    }
+    calm_down(srv);
     return false;
 }
 
@@ -239,6 +252,7 @@ static void begin(struct stream *s)
     r->reply = reply;
     memcpy(r->peer, srv->peer, sizeof r->peer);
     s->begun = true;
+    srv->conn.n_requests++;
     r->service->begin(r->service, r);
 }
 
@@ -339,6 +353,37 @@ static void end_of_request(struct stream *s)
 
 /* --- Frames --------------------------------------------------------------------------------- */
 
+/* What a client's keepalive may cost us (gRPC A8, as grpc-go keeps it). */
+static void check_ping_policy(struct server *srv)
+{
+    bool busy = srv->n_streams > 0 || srv->ping_without_stream;
+    uint64_t apart = busy ? srv->ping_min_ms : PING_IDLE_MS;
+    if (srv->replied_since_ping)
+        srv->ping_strikes = 0;
+    else if (srv->pinged && srv->now_ms - srv->pinged_ms < apart)
+        srv->ping_strikes++;
+    srv->replied_since_ping = false;
+    srv->pinged = true;
+    srv->pinged_ms = srv->now_ms;
+    if (srv->ping_strikes > PING_STRIKES)
+        calm_down(srv);
+}
+
+static void on_ping(struct server *srv, bool ack)
+{
+    if (ack && srv->ping_waits) {
+        srv->ping_waits = false;
+        return;
+    }
+    if (!ack && srv->ping_min_ms)
+        check_ping_policy(srv);
+    /* grpc-go measures the path with a PING after data; those are part of the traffic. */
+    if (!ack && srv->data_since_ping)
+        srv->data_since_ping = false;
+    else
+        (void)afford(srv);
+}
+
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct server *srv = user;
@@ -364,12 +409,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     }
     case NGHTTP2_PING:
-        /* grpc-go measures the path with a PING after data; those are part of the traffic. */
-        if (srv->data_since_ping) {
-            srv->data_since_ping = false;
-            return 0;
-        }
-        (void)afford(srv);
+        on_ping(srv, frame->hd.flags & NGHTTP2_FLAG_ACK);
         return 0;
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
@@ -418,8 +458,14 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 {
     struct server *srv = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
-    if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)
+    if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) {
         allow_updates(srv, frame->hd.type);
+        srv->replied_since_ping = true;
+    }
+    if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR &&
+        !srv->conn.fault)
+        srv->conn.fault = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM ? BR_FAULT_FLOOD
+                                                                                : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
         /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
         const struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
@@ -617,6 +663,7 @@ static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADE
     uint8_t type = head[3];
     uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
     srv->skip = len;
+    br_progress_start(&srv->frame, srv->now_ms);
     if (type == NGHTTP2_WINDOW_UPDATE && srv->updates > 0)
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
@@ -632,6 +679,8 @@ static void count_frames(struct server *srv, const uint8_t *data, size_t len)
         size_t n = srv->skip < (size_t)(end - data) ? srv->skip : (size_t)(end - data);
         srv->skip -= n;
         data += n;
+        if (srv->n_head == 0)
+            br_progress_start(&srv->frame, srv->now_ms);
         while (srv->n_head < BR_H2_FRAME_HEADER && data < end)
             srv->head[srv->n_head++] = *data++;
         if (srv->n_head < BR_H2_FRAME_HEADER)
@@ -647,6 +696,7 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     if (srv->now_ms == 0)
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
+    br_progress_add(&srv->frame, len, now_ms);
     count_frames(srv, data, len); /* before: a stream may be closed by what comes after its frame */
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
     if (n < 0 && n != NGHTTP2_ERR_NOMEM)
@@ -686,14 +736,16 @@ static bool idle(const struct br_conn *c)
 
 static bool owes(const struct stream *s, enum br_owed what)
 {
-    bool body = s->begun && !s->ended && !s->request.replied;
-    return what == BR_OWES_BODY ? body : !body && (!s->ended || s->request.replied);
+    if (s->request.replied)
+        return what == BR_OWES_READING;
+    return !s->ended && what == (s->begun ? BR_OWES_BODY : BR_OWES_HEAD);
 }
 
 static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
 {
     struct server *srv = server_of(c);
-    uint64_t since = UINT64_MAX;
+    bool half_frame = what == BR_OWES_HEAD && (srv->skip || srv->n_head);
+    uint64_t since = half_frame ? srv->frame.since_ms : UINT64_MAX;
     srv->now_ms = now_ms;
     for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next) {
         const struct stream *s = br_container_of(l, struct stream, link);
@@ -706,6 +758,16 @@ static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what
 static size_t held(const struct br_conn *c)
 {
     return server_of(c)->held;
+}
+
+static bool ping(struct br_conn *c)
+{
+    struct server *srv = server_of(c);
+    if (srv->ping_waits)
+        return false;
+    srv->ping_waits = nghttp2_submit_ping(srv->session, NGHTTP2_FLAG_NONE, NULL) == 0;
+    br_conn_wake(c);
+    return true;
 }
 
 static void shut_down(struct br_conn *c)
@@ -740,6 +802,7 @@ static const struct br_conn_ops server_ops = {
     .owes_since = owes_since,
     .held = held,
     .shutdown = shut_down,
+    .ping = ping,
     .free = server_free,
 };
 
@@ -773,6 +836,8 @@ struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *poo
     srv->tokens = GLITCH_BURST;
     srv->updates = UPDATES_FIRST;
     srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
+    srv->ping_min_ms = limits->ping_min_ms;
+    srv->ping_without_stream = limits->ping_without_stream;
     br_list_init(&srv->streams);
     (void)snprintf(srv->peer, sizeof srv->peer, "%s", peer);
     uint32_t streams = limits->max_concurrent_streams ? limits->max_concurrent_streams : 100;

@@ -115,18 +115,21 @@ static inline void h2_check_wake(struct br_conn *conn, void *owner)
 }
 
 /* False without memory. */
-static inline bool h2_check_init(struct h2_check *c)
+static inline bool h2_check_init_with(struct h2_check *c, const struct br_conn_limits *limits)
 {
     *c = (struct h2_check){.service = {h2_check_begin, h2_check_body, h2_check_gone},
                            .now_ms = 1000000};
     c->pool = br_pool_new(0);
-    c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234",
-                                         &(struct br_conn_limits){0})
-                      : NULL;
+    c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234", limits) : NULL;
     if (!c->conn)
         return false;
     c->conn->wake = h2_check_wake;
     return true;
+}
+
+static inline bool h2_check_init(struct h2_check *c)
+{
+    return h2_check_init_with(c, &(struct br_conn_limits){0});
 }
 
 /* Takes what the server has to send. Returns 0 or what output said. */

@@ -258,6 +258,85 @@ static void moderate_use_lives(void **state)
     assert_int_equal(c->n_gone, 900);
 }
 
+/* gRPC A8, as grpc-go keeps it: three PINGs too close together since the last reply are too many. */
+static void pings_have_a_policy(void **state)
+{
+    static const struct {
+        bool without_stream, stream, reply;
+        uint64_t apart_ms;
+        unsigned survives; /* PINGs; 10: all */
+    } cases[] = {
+        {false, true, false, 1000, 10}, {false, true, false, 999, 3},
+        {false, false, false, 1000, 3}, {true, false, false, 1000, 10},
+        {true, false, false, 999, 3},   {false, false, false, 7200000, 10},
+        {false, true, true, 1, 10},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct h2_check c;
+        struct wire w = {0};
+        assert_true(h2_check_init_with(
+            &c, &(struct br_conn_limits){.ping_min_ms = 1000,
+                                         .ping_without_stream = cases[i].without_stream}));
+        h2_preface(&w);
+        if (cases[i].stream)
+            h2_headers(&w, 1, "/later", 0);
+        assert_int_equal(feed(&c, &w), 0);
+        unsigned n = 0;
+        for (; n < 10; n++) {
+            c.now_ms += cases[i].apart_ms;
+            if (cases[i].reply)
+                h2_headers(&w, 2 * n + 3, "/now", H2_END_STREAM);
+            pings(&w, 0);
+            if (feed(&c, &w) || c.conn->fault)
+                break;
+        }
+        if (n != cases[i].survives)
+            fail_msg("case %zu: %u PINGs", i, n);
+        assert_int_equal(c.conn->fault, n < 10 ? BR_FAULT_FLOOD : BR_FAULT_NONE);
+        assert_true(n == 10 || sent_code(&c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
+        h2_check_release(&c);
+    }
+}
+
+/* Our own PING has one answer; a client that answers what was not asked is flooding. */
+static void our_pings_are_answered_once(void **state)
+{
+    struct h2_check *c = *state;
+    struct wire w = {0};
+    for (int i = 0; i < 300; i++) {
+        assert_true(c->conn->ops->ping(c->conn));
+        assert_false(c->conn->ops->ping(c->conn)); /* the last is not answered yet */
+        h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
+        assert_int_equal(feed(c, &w), 0);
+    }
+    int rc = 0;
+    for (int i = 0; i < 300 && !rc; i++) {
+        h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
+        rc = feed(c, &w);
+    }
+    assert_true(rc != 0);
+    assert_true(sent_code(c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
+}
+
+/* A frame is owed until it is here as a whole, wherever it is cut. */
+static void half_a_frame_is_owed(void **state)
+{
+    struct h2_check *c = *state;
+    struct wire w = {0};
+    h2_frame(&w, H2_PING, 0, 0, "12345678", 8);
+    for (size_t cut = 1; cut < w.len; cut++) {
+        c->now_ms += 1000;
+        assert_int_equal(h2_check_feed(c, w.data, cut, 0), 0);
+        assert_int_equal(c->conn->ops->owes_since(c->conn, c->now_ms + 5000, BR_OWES_HEAD),
+                         c->now_ms);
+        c->now_ms += 1000;
+        assert_int_equal(h2_check_feed(c, w.data + cut, w.len - cut, 0), 0);
+        assert_true(c->conn->ops->owes_since(c->conn, c->now_ms, BR_OWES_HEAD) == UINT64_MAX);
+    }
+    wire_free(&w);
+}
+
 /* Requests themselves are no flood, however many; nor are the PINGs of grpc-go, one after each. */
 static void requests_are_no_flood(void **state)
 {
@@ -737,6 +816,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floods_end_the_connection),
+        cmocka_unit_test(pings_have_a_policy),
+        TEST(our_pings_are_answered_once),
+        TEST(half_a_frame_is_owed),
         TEST(the_client_is_told_to_calm_down),
         TEST(moderate_use_lives),
         TEST(requests_are_no_flood),

@@ -2,6 +2,8 @@
 /* The server on real sockets, with raw clients that are slow, deaf or too many; how it stops, holds
  * back and listens. */
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -500,6 +502,10 @@ static void no_descriptors_left(void **state)
     struct net_peer *p = net_served_dial(&f), *late = net_served_dial(&f);
     NET_UNTIL(f.rig, net_connections(f.rig) == 2);
     struct net_peer *waiting = net_served_dial(&f);
+    f.service.when = NET_LATER;
+    net_puts(f.rig, p, GET);
+    net_puts(f.rig, late, GET);
+    NET_UNTIL(f.rig, f.service.n_held == 2); /* they have requests under way: nobody can make room */
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -507,16 +513,186 @@ static void no_descriptors_left(void **state)
     unsigned steps = f.rig->n_steps;
     net_idle(f.rig, 300);
     unsigned spent = f.rig->n_steps - steps;
-    net_puts(f.rig, p, GET); /* others are served */
-    NET_UNTIL(f.rig, net_count(p, OK) == 1);
+    f.service.when = NET_IN_BODY; /* others are served */
+    net_reply_all(&f.service);
+    NET_UNTIL(f.rig, net_count(p, OK) == 1 && net_count(late, OK) == 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_true(spent < 600);
-    assert_int_equal(net_connections(f.rig), 2);
     net_puts(f.rig, waiting, GET);
     NET_UNTIL(f.rig, net_count(waiting, OK) == 1);
     net_hang_up(p);
     net_hang_up(late);
     net_hang_up(waiting);
+    net_served_finish(&f);
+}
+
+/* --- Room ----------------------------------------------------------------------------------------- */
+
+/* A request on a connection, and its answer: it is the one used last. */
+static void use(struct fixture *f, struct net_peer *p)
+{
+    unsigned n = net_count(p, OK);
+    net_puts(f->rig, p, GET);
+    NET_UNTIL(f->rig, net_count(p, OK) == n + 1);
+}
+
+/* Who was without a request for the longest makes room; where all have one, the new one has to go. */
+static void idle_connections_make_room(void **state)
+{
+    struct fixture f;
+    struct net_peer *p[5];
+    net_served_open(&f, state, &(struct br_server_config){.max_connections = 3});
+    for (int i = 0; i < 3; i++) {
+        p[i] = net_served_dial(&f);
+        use(&f, p[i]);
+    }
+    use(&f, p[0]);
+    p[3] = net_served_dial(&f);
+    use(&f, p[3]);
+    NET_UNTIL(f.rig, net_poll(p[1]));
+    assert_false(net_poll(p[0]) || net_poll(p[2]) || net_poll(p[3]));
+    assert_int_equal(net_closed(f.rig, "made_room"), 1);
+
+    f.service.when = NET_LATER;
+    net_puts(f.rig, p[0], GET);
+    net_puts(f.rig, p[2], GET);
+    net_puts(f.rig, p[3], GET);
+    NET_UNTIL(f.rig, f.service.n_held == 3);
+    p[4] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_poll(p[4]));
+    assert_int_equal(net_closed(f.rig, "limit"), 1);
+    assert_int_equal(net_connections(f.rig), 3);
+    f.service.when = NET_IN_BODY;
+    net_reply_all(&f.service);
+    NET_UNTIL(f.rig, net_count(p[0], OK) == 3 && net_count(p[3], OK) == 2);
+    for (int i = 0; i < 5; i++)
+        net_hang_up(p[i]);
+    net_served_finish(&f);
+}
+
+/* From 127.0.0.`host`. */
+static struct net_peer *dial_from(struct fixture *f, unsigned host)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000u + host)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)br_server_port(f->server)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return net_peer_of(fd);
+}
+
+static void an_address_makes_room_for_itself(void **state)
+{
+    struct fixture f;
+    net_served_open(&f, state, &(struct br_server_config){.max_connections_per_address = 2});
+    struct net_peer *other = dial_from(&f, 2), *first = dial_from(&f, 3), *second = dial_from(&f, 3);
+    use(&f, other);
+    use(&f, first);
+    use(&f, second);
+    for (unsigned i = 1; i <= 5; i++) {
+        struct net_peer *next = dial_from(&f, 3);
+        use(&f, next);
+        NET_UNTIL(f.rig, net_poll(first));
+        net_hang_up(first);
+        first = second;
+        second = next;
+        assert_int_equal(net_closed(f.rig, "made_room"), i);
+    }
+    assert_false(net_poll(other));
+    net_hang_up(first);
+    net_hang_up(second);
+    NET_UNTIL(f.rig, net_connections(f.rig) == 1);
+    first = dial_from(&f, 3); /* the places are free again */
+    second = dial_from(&f, 3);
+    use(&f, first);
+    use(&f, second);
+    assert_int_equal(net_closed(f.rig, "made_room"), 5);
+    net_hang_up(first);
+    net_hang_up(second);
+    net_hang_up(other);
+    net_served_finish(&f);
+}
+
+/* The descriptors are used up, by connections that do nothing: those who come get theirs. */
+static void idle_connections_give_their_descriptors(void **state)
+{
+    enum { IDLE = 8, COME = 20 };
+    struct fixture f;
+    struct rlimit before, none;
+    struct net_peer *idle[IDLE], *p[COME];
+    net_served_open(&f, state, NULL);
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_connections(f.rig) == IDLE);
+    for (int i = 0; i < COME; i++)
+        p[i] = net_served_dial(&f);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int lowest = dup(0);
+    assert_true(lowest >= 0);
+    close(lowest);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < COME; i++)
+        net_puts(f.rig, p[i], "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    NET_UNTIL(f.rig, f.service.n_replied == COME);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(net_closed(f.rig, "made_room") >= 1);
+    for (int i = 0; i < COME; i++) {
+        NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
+        net_hang_up(p[i]);
+    }
+    for (int i = 0; i < IDLE; i++)
+        net_hang_up(idle[i]);
+    net_served_finish(&f);
+}
+
+static void descriptors_are_raised(void **state)
+{
+    struct net_rig *rig = *state;
+    struct rlimit before, low, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = before.rlim_max / 2;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    br_net_raise_descriptors(rig->net);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(now.rlim_cur, before.rlim_max);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's. */
+static void connections_have_tcp_keepalive(void **state)
+{
+    struct fixture f;
+    net_served_open(&f, state, NULL);
+    struct net_peer *p = net_served_dial(&f);
+    struct sockaddr_in ours, theirs;
+    socklen_t len = sizeof ours;
+    NET_UNTIL(f.rig, net_connections(f.rig) == 1);
+    assert_int_equal(getsockname(p->fd, (struct sockaddr *)&ours, &len), 0);
+    int found = -1;
+    for (int fd = 0; fd < 1024; fd++) {
+        len = sizeof theirs;
+        if (fd != p->fd && getpeername(fd, (struct sockaddr *)&theirs, &len) == 0 &&
+            theirs.sin_family == AF_INET && theirs.sin_port == ours.sin_port)
+            found = fd;
+    }
+    assert_true(found >= 0);
+    static const int names[][3] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
+                                   {IPPROTO_TCP, TCP_KEEPINTVL, 15},
+                                   {IPPROTO_TCP, TCP_KEEPCNT, 9},
+                                   {IPPROTO_TCP, TCP_NODELAY, 1}};
+    for (size_t i = 0; i < BR_COUNT(names); i++) {
+        int value = 0;
+        len = sizeof value;
+        assert_int_equal(getsockopt(found, names[i][0], names[i][1], &value, &len), 0);
+        assert_int_equal(value, names[i][2]);
+    }
+    net_hang_up(p);
     net_served_finish(&f);
 }
 
@@ -593,6 +769,11 @@ int main(void)
         NET_TEST(unix_sockets),
         NET_TEST(ipv6),
         NET_TEST(no_descriptors_left),
+        NET_TEST(idle_connections_make_room),
+        NET_TEST(an_address_makes_room_for_itself),
+        NET_TEST(idle_connections_give_their_descriptors),
+        NET_TEST(descriptors_are_raised),
+        NET_TEST(connections_have_tcp_keepalive),
         NET_TEST(thousands_of_connections),
         cmocka_unit_test(timers_of_no_delay),
     };
