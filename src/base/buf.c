@@ -11,6 +11,7 @@
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
 #define ROPE_MAX (1u << 24)
+#define RESIZE_MIN (256u << 10) /* smaller buffers grow by a copy into one that the pool may have */
 
 struct idle {
     struct idle *next;
@@ -119,12 +120,29 @@ struct br_buf *br_buf_unref(struct br_buf *buf)
     return NULL;
 }
 
+/* Large blocks are moved by the kernel, without a second copy of them at any time. */
+static int resize(struct br_buf **buf, size_t cap)
+{
+    uint32_t c = class_of(cap);
+    size_t size = class_size(c);
+    struct br_buf *moved = br_realloc(*buf, sizeof *moved + size + BR_BUF_SLACK);
+    if (!moved)
+        return BR_ENOMEM;
+    moved->pool->live += size - moved->cap;
+    moved->cap = (uint32_t)size;
+    moved->size_class = c;
+    *buf = moved;
+    return 0;
+}
+
 int br_buf_reserve(struct br_buf **buf, size_t cap)
 {
     struct br_buf *old = *buf;
     if (cap <= old->cap)
         return 0;
     assert(old->refs == 1);
+    if (old->cap >= RESIZE_MIN && cap <= BR_BUF_MAX)
+        return resize(buf, cap);
     struct br_buf *grown = br_buf_new(old->pool, cap);
     if (!grown)
         return BR_ENOMEM;

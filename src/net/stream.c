@@ -341,15 +341,22 @@ static void on_broken(struct br_stream *s, int error)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
+/* What to hold for the socket at most: a server's clients are many, and some do not read. */
+static size_t out_max(const struct br_stream *s)
+{
+    return s->server ? BR_OUT_MAX : BR_WRITE_SIZE;
+}
+
 /* Asks the protocol for more to send. */
 static int pull(struct br_stream *s)
 {
     struct br_pool *pool = s->loop->host.pool;
+    size_t max = out_max(s) - s->out.len; /* it is called with a quarter of that at most */
     if (!s->tls)
-        return s->conn ? s->conn->ops->output(s->conn, &s->out, BR_WRITE_SIZE) : 0;
+        return s->conn ? s->conn->ops->output(s->conn, &s->out, out_max(s)) : 0;
     if (s->conn && br_tls_ready(s->tls)) {
         struct br_rope plain = {0};
-        int rc = s->conn->ops->output(s->conn, &plain, BR_WRITE_SIZE);
+        int rc = s->conn->ops->output(s->conn, &plain, max);
         if (!rc && plain.len)
             rc = br_tls_send(s->tls, &plain);
         br_rope_release(&plain);
@@ -385,7 +392,7 @@ static int send_once(struct br_stream *s)
 static void send_all(struct br_stream *s)
 {
     while (!s->connecting && !s->full) {
-        if (s->out.len < BR_WRITE_SIZE / 4 && pull(s)) {
+        if (s->out.len < out_max(s) / 4 && pull(s)) {
             br_stream_close_for(s, BR_END_MEMORY, "no memory, or the protocol is broken");
             return;
         }

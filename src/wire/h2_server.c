@@ -27,6 +27,11 @@
 #define SKIPPED_MAX 64
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 #define LATE_DATA_MIN 1024
+#define HEADS_MAX (768u << 10)   /* bytes of a connection's heads that are not answered */
+#define HEAD_MIN 512
+#define FIELDS_MIN 16
+#define REPLIES_MAX (192u << 10) /* bytes of replies that wait, above which no request is begun */
+#define REPLY_COST 1024          /* of one that waits, beside its body */
 #define PING_STRIKES 2         /* that are forgiven between two replies */
 #define PING_IDLE_MS 7200000u  /* between PINGs of a client that has no request under way */
 
@@ -43,13 +48,16 @@ struct stream {
     int32_t id;
     bool begun;       /* the service knows it */
     bool ended;       /* the client sent everything */
-    bool discard;     /* handed over: what still comes is thrown away */
+    bool discard;     /* handed over or refused: what still comes is thrown away */
+    bool refused;     /* it is being reset; the service never hears of it */
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
     struct br_progress progress; /* of the request, then of the reply */
     size_t held; /* our part of server->held */
-    char *head;       /* headers: names and values, terminated */
-    size_t head_len, head_cap, head_sum;
+    char *head;       /* headers: names and values, terminated; until the reply */
+    size_t head_len, head_sum, reply_bytes;
+    uint32_t head_cap, headers_cap;
+    struct br_header *headers; /* the same as pointers */
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
@@ -58,7 +66,6 @@ struct stream {
     struct br_str trailers; /* grpc-message and details, for the trailers */
     size_t details_at;
     unsigned grpc_status;
-    struct br_header headers[BR_REQUEST_HEADERS_MAX]; /* last: not cleared */
 };
 
 struct range {
@@ -74,7 +81,9 @@ struct server {
     struct br_rope *pulling; /* where output goes while it is asked for */
     struct br_list streams;
     unsigned n_streams;
-    size_t held; /* by requests that are not here as a whole */
+    size_t held;    /* by requests that are not here as a whole */
+    size_t heads;   /* bytes of all heads */
+    size_t replies; /* bytes of replies that wait for the client */
     char peer[64];
     uint64_t now_ms;
     double tokens;
@@ -94,23 +103,42 @@ struct server {
     bool broken, data_since_ping;
 };
 
+static size_t head_bytes(const struct stream *s)
+{
+    return s->head_cap + s->headers_cap * sizeof *s->headers;
+}
+
 /* Brings what an unfinished request holds up to date. */
 static void count_held(struct stream *s, bool unfinished)
 {
-    size_t now = unfinished ? s->head_cap + (s->request.body ? s->request.body->cap : 0) : 0;
+    size_t now = unfinished ? head_bytes(s) + (s->request.body ? s->request.body->cap : 0) : 0;
     s->server->held += now - s->held;
     s->held = now;
+}
+
+static void head_free(struct stream *s)
+{
+    struct br_request *r = &s->request;
+    s->server->heads -= head_bytes(s);
+    br_free(s->head);
+    br_free(s->headers);
+    s->head = NULL;
+    s->headers = NULL;
+    s->head_cap = s->headers_cap = 0;
+    r->n_headers = 0;
+    r->method = r->path = r->query = r->scheme_host = "";
 }
 
 static void stream_free(struct stream *s)
 {
     count_held(s, false);
+    head_free(s);
+    s->server->replies -= s->reply_bytes;
     br_list_remove(&s->link);
     s->server->n_streams--;
     br_buf_unref(s->request.body);
     br_buf_unref(s->out);
     br_str_release(&s->trailers);
-    br_free(s->head);
     br_free(s);
 }
 
@@ -144,10 +172,9 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    struct stream *s = br_malloc(sizeof *s);
+    struct stream *s = br_calloc(1, sizeof *s);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    memset(s, 0, offsetof(struct stream, headers));
     s->server = srv;
     s->id = frame->hd.stream_id;
     br_progress_start(&s->progress, srv->now_ms);
@@ -157,22 +184,43 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
+/* Resets a stream before the service has heard of it. */
+static void refuse(struct stream *s, uint32_t code)
+{
+    s->refused = s->discard = true;
+    head_free(s);
+    count_held(s, false);
+    (void)nghttp2_submit_rst_stream(s->server->session, NGHTTP2_FLAG_NONE, s->id, code);
+}
+
 static bool head_add(struct stream *s, const uint8_t *text, size_t len)
 {
-    if (s->head_len + len + 1 > s->head_cap) {
-        size_t cap = s->head_cap ? s->head_cap * 2 : 1024;
-        while (cap < s->head_len + len + 1)
-            cap *= 2;
-        char *p = br_realloc(s->head, cap);
-        if (!p)
-            return false;
-        s->head = p;
-        s->head_cap = cap;
-    }
-    memcpy(s->head + s->head_len, text, len);
+    size_t need = s->head_len + len + 1;
+    if (br_grow(&s->head, &s->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1, 2 * BR_REQUEST_HEAD_MAX))
+        return false;
+    if (len)
+        memcpy(s->head + s->head_len, text, len);
     s->head[s->head_len + len] = '\0';
-    s->head_len += len + 1;
+    s->head_len = need;
     return true;
+}
+
+/* Keeps a field. Offsets for now: the block may move while it grows. */
+static bool field_add(struct stream *s, const uint8_t *name, size_t name_len, const uint8_t *value,
+                      size_t value_len)
+{
+    struct br_request *r = &s->request;
+    size_t before = head_bytes(s), need = r->n_headers + 1;
+    uintptr_t name_at = s->head_len, value_at = s->head_len + name_len + 1;
+    bool ok = br_grow(&s->headers, &s->headers_cap, need > FIELDS_MIN ? need : FIELDS_MIN,
+                      sizeof *s->headers, BR_REQUEST_HEADERS_MAX) == 0 &&
+              head_add(s, name, name_len) && head_add(s, value, value_len);
+    s->server->heads += head_bytes(s) - before;
+    count_held(s, true);
+    if (ok)
+        s->headers[r->n_headers++] =
+            (struct br_header){(const char *)name_at, (const char *)value_at};
+    return ok;
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -180,25 +228,19 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      void *user)
 {
     (void)flags;
-    (void)user;
+    struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    if (!s)
+    if (!s || s->refused)
         return 0;
     s->head_sum += name_len + value_len + 32;
     if (s->head_sum > BR_REQUEST_HEAD_MAX || s->request.n_headers >= BR_REQUEST_HEADERS_MAX)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0; /* trailers */
-    /* Offsets for now: the block may move while it grows. */
-    struct br_header *h = &s->headers[s->request.n_headers];
-    h->name = (const char *)(uintptr_t)s->head_len;
-    if (!head_add(s, name, name_len))
+    if (!field_add(s, name, name_len, value, value_len))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    h->value = (const char *)(uintptr_t)s->head_len;
-    if (!head_add(s, value, value_len))
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    s->request.n_headers++;
-    count_held(s, true);
+    if (srv->heads > HEADS_MAX)
+        refuse(s, NGHTTP2_ENHANCE_YOUR_CALM);
     return 0;
 }
 
@@ -245,6 +287,12 @@ static void begin(struct stream *s)
 {
     struct server *srv = s->server;
     struct br_request *r = &s->request;
+    if (s->refused)
+        return;
+    if (srv->replies > REPLIES_MAX) { /* the client may send it again, when it has read them */
+        refuse(s, NGHTTP2_REFUSED_STREAM);
+        return;
+    }
     finish_head(s);
     r->service = srv->service;
     r->pool = srv->pool;
@@ -345,6 +393,8 @@ static void end_of_request(struct stream *s)
 {
     struct br_request *r = &s->request;
     s->ended = true;
+    if (s->refused)
+        return;
     resume(s);
     if (r->grpc && (s->n_prefix < BR_GRPC_PREFIX || (r->body ? r->body->len : 0) < s->message_len))
         br_request_body_fail(r, BR_BODY_MALFORMED);
@@ -636,7 +686,10 @@ static void reply(struct br_request *request, const struct br_response *response
         (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
                                         NGHTTP2_INTERNAL_ERROR);
     request->body = br_buf_unref(request->body);
+    head_free(s);
     count_held(s, false);
+    s->reply_bytes = REPLY_COST + (s->out ? s->out->cap : 0) + s->trailers.cap;
+    srv->replies += s->reply_bytes;
     br_progress_start(&s->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
 }

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-#define GROWTH 4 /* a buffer is at most so many times what came */
+#define LARGE (1u << 20)
 
 const char *br_request_header(const struct br_request *r, const char *name)
 {
@@ -24,6 +24,16 @@ void br_request_body_fail(struct br_request *r, enum br_body_error error)
     r->body = br_buf_unref(r->body);
 }
 
+/* How large to make the buffer of a body of which `need` bytes are here: with room for as much again, of
+ * large ones for a quarter. */
+static size_t size_for(const struct br_request *r, size_t need, size_t expected)
+{
+    size_t want = need + (need < LARGE ? need : need / 4);
+    if (expected > need && want > expected)
+        want = expected;
+    return want > r->max_body ? r->max_body : want;
+}
+
 void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected)
 {
     size_t have = r->body ? r->body->len : 0;
@@ -33,15 +43,13 @@ void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, 
         br_request_body_fail(r, BR_BODY_TOO_BIG);
         return;
     }
-    size_t need = have + len, want = need;
-    if (expected > need)
-        want = expected / GROWTH < need ? expected : need * GROWTH;
+    size_t need = have + len;
     int rc = 0;
     if (!r->body) {
-        r->body = br_buf_new(r->pool, want);
+        r->body = br_buf_new(r->pool, expected > need ? size_for(r, need, expected) : need);
         rc = r->body ? 0 : BR_ENOMEM;
     } else if (need > r->body->cap) {
-        rc = br_buf_reserve(&r->body, expected > need ? want : 2 * need);
+        rc = br_buf_reserve(&r->body, size_for(r, need, expected));
         if (rc)
             rc = br_buf_reserve(&r->body, need);
     }
