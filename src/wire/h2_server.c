@@ -25,6 +25,7 @@
 #define GLITCH_BURST 200
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
+#define ENDS_KEPT 16
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 #define LATE_DATA_MIN 1024
 #define HEADS_MAX (768u << 10)   /* bytes of a connection's heads that are not answered */
@@ -72,6 +73,12 @@ struct range {
     int32_t first, last;
 };
 
+/* A stream that the client ended. */
+struct end {
+    int32_t id;
+    bool reset;
+};
+
 struct server {
     struct br_conn conn;
     nghttp2_session *session;
@@ -100,6 +107,8 @@ struct server {
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
+    struct end ends[ENDS_KEPT]; /* the last ones */
+    unsigned n_ends;
     bool broken, data_since_ping;
 };
 
@@ -709,6 +718,29 @@ static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t 
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
+/* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which does
+ * not remember closed streams, would not notice. */
+static bool is_after_end(const struct server *srv, int32_t id)
+{
+    bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);
+    for (unsigned i = 0; i < ENDS_KEPT && i < srv->n_ends; i++)
+        if (srv->ends[i].id == id && (srv->ends[i].reset || !open))
+            return true;
+    return false;
+}
+
+static void check_end(struct server *srv, uint8_t type, uint8_t flags, int32_t id)
+{
+    bool reset = type == NGHTTP2_RST_STREAM;
+    bool carries = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
+    if (carries && !srv->broken && is_after_end(srv, id)) {
+        srv->broken = true;
+        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_STREAM_CLOSED);
+    }
+    if (reset || (carries && (flags & NGHTTP2_FLAG_END_STREAM)))
+        srv->ends[srv->n_ends++ % ENDS_KEPT] = (struct end){id, reset};
+}
+
 /* Counts what nghttp2's callbacks do not tell of, by the frame's header. */
 static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
@@ -717,6 +749,7 @@ static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADE
     uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
     srv->skip = len;
     br_progress_start(&srv->frame, srv->now_ms);
+    check_end(srv, type, head[4], (int32_t)(id & INT32_MAX));
     if (type == NGHTTP2_WINDOW_UPDATE && srv->updates > 0)
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||

@@ -502,7 +502,7 @@ static void replies_of_a_connection_have_a_bound(void **state)
     meter_free(&c);
 }
 
-#define IDLE_MAX 65536 /* of which nghttp2 has most, and touches little */
+#define IDLE_MAX 32768 /* of which nghttp2 has most, and touches half */
 
 /* Between requests next to nothing is held. */
 static void idle_connections_are_small(void **state)
