@@ -92,6 +92,13 @@ static unsigned connections(const struct br_listener *l)
     return n;
 }
 
+bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a)
+{
+    if (a->room == BR_ROOM_NONE_OF_ADDRESS)
+        return br_listener_address_count(l, &a->address) > l->max_per_address;
+    return a->room && connections(l) > l->max;
+}
+
 static enum br_room room_for(const struct br_listener *l, unsigned of_address)
 {
     if (l->max_per_address && of_address > l->max_per_address)

@@ -65,10 +65,14 @@ void br_listener_hand_over(struct br_net_server *s, const struct br_arrival *a);
 /* In server.c: takes an accepted socket, in the server's own loop. */
 void br_server_take(struct br_net_server *s, const struct br_arrival *a);
 
+/* True while there is no room for an arrival that is counted already. From any worker. */
+bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a);
+
 /* In server_room.c: counts a connection of an address, and says how many it has (0: they are not
  * counted); false without memory. And the end of one. From any worker. */
 bool br_listener_note_address(struct br_listener *l, const struct br_address *address, unsigned *ret);
 void br_listener_forget_address(struct br_listener *l, const struct br_address *address);
+unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address);
 
 /* In server_room.c: there are too few descriptors: the servers with the most connections close up to `n`
  * idle ones each. In the first worker. */

@@ -151,7 +151,8 @@ void br_server_take(struct br_net_server *s, const struct br_arrival *a)
         br_server_drop(s, a, BR_END_STOP);
         return;
     }
-    if (a->room && !br_server_make_room(s, of_address ? &a->address : NULL)) {
+    if (br_listener_is_full(s->listener, a) &&
+        !br_server_make_room(s, of_address ? &a->address : NULL)) {
         br_server_pass_on(s, a);
         return;
     }

@@ -23,7 +23,8 @@ struct br_server_config {
     const struct br_tls_config *tls; /* NULL: plaintext; borrowed for the server's life */
     struct br_conn_limits limits;
     uint64_t idle_timeout_ms;      /* without requests; 0: none */
-    uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s */
+    uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s, or
+                                      first_request_timeout_ms where that is less */
     uint64_t request_timeout_ms;   /* a begun request, or a reply that nobody reads, without progress
                                       (wire/conn.h); the head of an HTTP/1.1 request as a whole; 0: 30 s */
     int64_t min_body_rate;         /* bytes a second of a body's rest, on an average over 10 s, or

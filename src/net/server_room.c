@@ -58,6 +58,14 @@ bool br_listener_note_address(struct br_listener *l, const struct br_address *ad
     return rc == 0;
 }
 
+unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address)
+{
+    pthread_mutex_lock(&l->lock);
+    uintptr_t n = (uintptr_t)br_map_get(l->addresses, address->bytes, sizeof address->bytes);
+    pthread_mutex_unlock(&l->lock);
+    return (unsigned)n;
+}
+
 void br_listener_forget_address(struct br_listener *l, const struct br_address *address)
 {
     if (!l->max_per_address || !address->known)

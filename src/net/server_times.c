@@ -212,6 +212,8 @@ void br_server_set_times(struct br_net_server *s)
     struct br_server_config *c = &s->config;
     c->handshake_timeout_ms = or_default(c->handshake_timeout_ms, HANDSHAKE_MS);
     c->first_request_timeout_ms = or_default(c->first_request_timeout_ms, FIRST_REQUEST_MS);
+    if (c->handshake_timeout_ms > c->first_request_timeout_ms)
+        c->handshake_timeout_ms = c->first_request_timeout_ms;
     c->request_timeout_ms = or_default(c->request_timeout_ms, REQUEST_MS);
     c->linger_timeout_ms = or_default(c->linger_timeout_ms, LINGER_MS);
     c->stop_timeout_ms = or_default(c->stop_timeout_ms, STOP_MS);

@@ -10,6 +10,7 @@
 
 #define IOV_PER_SEND 1024
 #define READS_PER_EVENT 4
+#define IDLE_SLICES 16 /* a longer list of slices is not kept while there is nothing to send */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
 #define TURN_TICKS_MAX 50
@@ -436,6 +437,8 @@ static bool all_said(const struct br_stream *s)
 static void flush(struct br_stream *s)
 {
     send_all(s);
+    if (s->out.len == 0 && s->out.cap > IDLE_SLICES)
+        br_rope_release(&s->out);
     count_held(s); /* answers end requests, also such as had not come as a whole */
     if (!all_said(s))
         return;

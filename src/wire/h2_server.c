@@ -193,7 +193,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-/* Resets a stream before the service has heard of it. */
+/* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2 has to
+ * be told, too, or it goes on to read it. */
 static void refuse(struct stream *s, uint32_t code)
 {
     s->refused = s->discard = true;
@@ -239,7 +240,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)flags;
     struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-    if (!s || s->refused)
+    if (!s)
         return 0;
     s->head_sum += name_len + value_len + 32;
     if (s->head_sum > BR_REQUEST_HEAD_MAX || s->request.n_headers >= BR_REQUEST_HEADERS_MAX)
@@ -248,9 +249,10 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         return 0; /* trailers */
     if (!field_add(s, name, name_len, value, value_len))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    if (srv->heads > HEADS_MAX)
-        refuse(s, NGHTTP2_ENHANCE_YOUR_CALM);
-    return 0;
+    if (srv->heads <= HEADS_MAX)
+        return 0;
+    refuse(s, NGHTTP2_ENHANCE_YOUR_CALM);
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
 static void reply(struct br_request *request, const struct br_response *response);
