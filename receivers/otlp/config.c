@@ -9,16 +9,28 @@ static const struct br_option parameter_options[] = {
     BR_DURATION(struct otlp_keepalive_parameters, max_connection_idle, "0s",
                 "close connections without requests after it; 0: never"),
     BR_DURATION(struct otlp_keepalive_parameters, max_connection_age, "0s",
-                "ask clients to connect again after it; 0: never"),
-    BR_IGNORED("max_connection_age_grace", "requests under way always finish"),
-    BR_IGNORED("time", "the server sends no pings of its own"),
-    BR_IGNORED("timeout", "the server sends no pings of its own"),
+                "ask clients to connect again after it, give or take a tenth; 0: never"),
+    BR_DURATION(struct otlp_keepalive_parameters, max_connection_age_grace, "0s",
+                "close connections so long after that, whatever is under way; 0: never"),
+    BR_DURATION(struct otlp_keepalive_parameters, time, "0s",
+                "ping a client that nothing has come from for so long; 0: 2h"),
+    BR_DURATION(struct otlp_keepalive_parameters, timeout, "0s",
+                "close its connection when nothing comes for so long after that; 0: 20s"),
+    BR_OPT_END,
+};
+
+static const struct br_option policy_options[] = {
+    BR_DURATION(struct otlp_keepalive_policy, min_time, "0s",
+                "send away clients that ping more often, three times between two replies; 0: 5m"),
+    BR_BOOL(struct otlp_keepalive_policy, permit_without_stream, false,
+            "the same rule where no request is under way; else that is 2h"),
     BR_OPT_END,
 };
 
 static const struct br_option keepalive_options[] = {
-    BR_STRUCT(struct otlp_keepalive, server_parameters, parameter_options, "connection ages"),
-    BR_IGNORED("enforcement_policy", "floods of pings are always refused"),
+    BR_STRUCT(struct otlp_keepalive, server_parameters, parameter_options,
+              "when connections end, and pings of ours"),
+    BR_STRUCT(struct otlp_keepalive, enforcement_policy, policy_options, "pings of clients"),
     BR_OPT_END,
 };
 
@@ -31,7 +43,8 @@ static const struct br_option grpc_options[] = {
            "largest message, also after decompression; 0: 64"),
     BR_INT(struct otlp_grpc, max_concurrent_streams, 0, 0, 4294967295.0,
            "requests at once on a connection; 0: 100"),
-    BR_STRUCT(struct otlp_grpc, keepalive, keepalive_options, "connection ages"),
+    BR_STRUCT(struct otlp_grpc, keepalive, keepalive_options, "what becomes of idle connections"),
+    BR_CONNECTION_ROWS(struct otlp_grpc),
     BR_IGNORED("read_buffer_size", "sizes are chosen by the server"),
     BR_IGNORED("write_buffer_size", "sizes are chosen by the server"),
     BR_IGNORED("dialer", "a server does not dial"),

@@ -64,6 +64,34 @@ static int otlp_create(struct br_node *node, struct br_err *err)
     return 0;
 }
 
+#define PING_TIME_MS 7200000u /* as grpc-go, where the config says nothing */
+#define PING_MIN_MS 300000u
+
+static uint64_t ms_or(uint64_t ns, uint64_t otherwise_ms)
+{
+    return ns ? ns / 1000000 : otherwise_ms;
+}
+
+static struct br_server_config grpc_server(const struct otlp_grpc *g)
+{
+    const struct otlp_keepalive_parameters *k = &g->keepalive.server_parameters;
+    const struct otlp_keepalive_policy *policy = &g->keepalive.enforcement_policy;
+    struct br_server_config server = {
+        .endpoint = g->endpoint,
+        .transport = g->transport,
+        .tls = g->tls,
+        .limits = {.max_concurrent_streams = (uint32_t)g->max_concurrent_streams,
+                   .ping_min_ms = ms_or(policy->min_time, PING_MIN_MS),
+                   .ping_without_stream = policy->permit_without_stream},
+        .idle_timeout_ms = k->max_connection_idle / 1000000,
+        .max_age_ms = k->max_connection_age / 1000000,
+        .max_age_grace_ms = k->max_connection_age_grace / 1000000,
+        .ping_time_ms = ms_or(k->time, PING_TIME_MS),
+        .ping_timeout_ms = k->timeout / 1000000};
+    br_connections_apply(&g->connections, &server);
+    return server;
+}
+
 static int otlp_start(struct br_node *node, struct br_err *err)
 {
     struct otlp *otlp = node->state;
@@ -71,14 +99,7 @@ static int otlp_start(struct br_node *node, struct br_err *err)
     const struct otlp_grpc *g = c->protocols.grpc;
     int rc = 0;
     if (g) {
-        const struct otlp_keepalive_parameters *k = &g->keepalive.server_parameters;
-        struct br_server_config config = {
-            .endpoint = g->endpoint,
-            .transport = g->transport,
-            .tls = g->tls,
-            .limits.max_concurrent_streams = (uint32_t)g->max_concurrent_streams,
-            .idle_timeout_ms = k->max_connection_idle / 1000000,
-            .max_age_ms = k->max_connection_age / 1000000};
+        struct br_server_config config = grpc_server(g);
         rc = br_door_open(&otlp->ingest, &otlp->grpc, "grpc", &config, err);
     }
     if (c->protocols.http && !rc) {

@@ -5,11 +5,17 @@
 #include "ingest/http.h"
 
 struct otlp_keepalive_parameters {
-    uint64_t max_connection_idle, max_connection_age;
+    uint64_t max_connection_idle, max_connection_age, max_connection_age_grace, time, timeout;
+};
+
+struct otlp_keepalive_policy {
+    uint64_t min_time;
+    bool permit_without_stream;
 };
 
 struct otlp_keepalive {
     struct otlp_keepalive_parameters server_parameters;
+    struct otlp_keepalive_policy enforcement_policy;
 };
 
 struct otlp_grpc {
@@ -17,6 +23,7 @@ struct otlp_grpc {
     struct br_tls_config *tls;
     int64_t max_recv_msg_size_mib, max_concurrent_streams;
     struct otlp_keepalive keepalive;
+    struct br_connections connections;
 };
 
 struct otlp_http {

@@ -45,16 +45,26 @@ size_t br_http_max_body(const struct br_http_config *http)
     return http->max_request_body_size ? (size_t)http->max_request_body_size : BR_BODY_MAX;
 }
 
+void br_connections_apply(const struct br_connections *c, struct br_server_config *server)
+{
+    server->max_connections = (unsigned)c->max;
+    server->max_connections_per_address = (unsigned)c->max_per_address;
+    server->min_body_rate = c->min_body_rate ? c->min_body_rate : -1;
+    server->first_request_timeout_ms = c->first_request_timeout / 1000000;
+}
+
 struct br_server_config br_http_server(const struct br_http_config *http)
 {
     uint64_t timeout = http->read_timeout;
     if (http->read_header_timeout && (!timeout || http->read_header_timeout < timeout))
         timeout = http->read_header_timeout;
-    return (struct br_server_config){.endpoint = http->endpoint,
-                                     .transport = http->transport,
-                                     .tls = http->tls,
-                                     .idle_timeout_ms = http->idle_timeout / 1000000,
-                                     .request_timeout_ms = timeout / 1000000};
+    struct br_server_config server = {.endpoint = http->endpoint,
+                                      .transport = http->transport,
+                                      .tls = http->tls,
+                                      .idle_timeout_ms = http->idle_timeout / 1000000,
+                                      .request_timeout_ms = timeout / 1000000};
+    br_connections_apply(&http->connections, &server);
+    return server;
 }
 
 static bool encoding_allowed(const struct br_http_config *http, const char *name)

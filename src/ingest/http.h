@@ -18,6 +18,31 @@ struct br_cors {
     int64_t max_age;
 };
 
+/* What a server allows its connections, where the Collector has no key for it. */
+struct br_connections {
+    int64_t max, max_per_address; /* 0: any number */
+    int64_t min_body_rate;        /* bytes a second; 0: any */
+    uint64_t first_request_timeout;
+};
+
+#define BR_CONNECTION_ROW(type, field, key) .name = (key), .offset = offsetof(type, connections.field)
+
+/* The rows of a struct with such a member, `connections`. */
+#define BR_CONNECTION_ROWS(type)                                                                   \
+    {BR_CONNECTION_ROW(type, max, "max_connections"), .kind = BR_OPT_INT, .max = 1e9,              \
+     .help = "connections at once; a new one takes the place of the one that has been without a "  \
+             "request for the longest, and is refused where all have one; 0: as many as there "    \
+             "are descriptors"},                                                                   \
+        {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
+         .kind = BR_OPT_INT, .max = 1e9,                                                           \
+         .help = "the same for one IPv4 address, or the first 64 bits of an IPv6 address; 0: any"},\
+        {BR_CONNECTION_ROW(type, min_body_rate, "min_body_rate"), .kind = BR_OPT_INT,              \
+         .def.i = 1024, .max = 1e9,                                                                \
+         .help = "bytes a second that a body has to come at, over 10s; 0: any"},                   \
+        {BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                  \
+         .kind = BR_OPT_DURATION, .def.s = "20s",                                                  \
+         .help = "close connections that have not sent the head of a request after it"}
+
 struct br_http_config {
     const char *endpoint, *transport;
     struct br_tls_config *tls;
@@ -27,6 +52,7 @@ struct br_http_config {
     struct br_strings compression_algorithms;
     uint64_t read_timeout, read_header_timeout, idle_timeout;
     bool keep_alives_enabled;
+    struct br_connections connections;
 };
 
 extern const struct br_option br_cors_options[];
@@ -56,6 +82,7 @@ extern const struct br_option br_cors_options[];
                     "close connections without requests after it"),                                \
         BR_BOOL(struct br_http_config, keep_alives_enabled, true,                                  \
                 "more than one request on a connection"),                                          \
+        BR_CONNECTION_ROWS(struct br_http_config),                                                 \
         BR_IGNORED("include_metadata", "metadata that batch::metadata_keys names is kept anyway")
 
 /* Adds an error unless transport and endpoint fit each other. `path` is that of `node`. */
@@ -65,6 +92,9 @@ void br_endpoint_check(const char *endpoint, const char *transport, const struct
 /* The largest body, and what br_host_ops.serve wants to know. */
 size_t br_http_max_body(const struct br_http_config *http);
 struct br_server_config br_http_server(const struct br_http_config *http);
+
+/* Sets what the server allows its connections. */
+void br_connections_apply(const struct br_connections *c, struct br_server_config *server);
 
 /* Reads Content-Encoding; false when it is none that we (may) take. */
 bool br_http_encoding(const struct br_http_config *http, const struct br_request *r,

@@ -16,23 +16,29 @@
 
 #define BACKLOG 1024
 #define SOCKET_MODE 0600 /* of a unix socket */
+#define ADDRESSES_MAX (1u << 20)
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
+#define SHED_MS 10     /* the same when idle connections were asked to make room */
+#define SHED_AT_ONCE 4
+/* As Go's listeners, which the Collector has. */
+#define KEEPALIVE_IDLE_S 15
+#define KEEPALIVE_INTERVAL_S 15
+#define KEEPALIVE_PROBES 9
 #define WARN_EVERY_MS 60000
 
 /* An accepted connection on its way to another worker. */
 struct handover {
     struct br_message message;
     struct br_net_server *server;
-    int fd;
-    char peer[64];
+    struct br_arrival arrival;
 };
 
 static void on_handover(struct br_message *m, struct br_loop *loop)
 {
     struct handover *h = br_container_of(m, struct handover, message);
     (void)loop;
-    br_server_take(h->server, h->fd, h->peer);
+    br_server_take(h->server, &h->arrival);
     br_free(h);
 }
 
@@ -53,28 +59,75 @@ static struct br_net_server *choose(struct br_listener *l)
     return best;
 }
 
-static void dispatch(struct br_listener *l, int fd, const char *peer)
+/* Where room is looked for first. */
+static struct br_net_server *fullest(const struct br_listener *l)
 {
-    struct br_net_server *s = choose(l);
-    if (!s) {
-        close(fd);
-        return;
-    }
+    struct br_net_server *best = NULL;
+    for (unsigned i = 0; i < l->n_targets; i++)
+        if (l->targets[i] && (!best || br_server_load(l->targets[i]) > br_server_load(best)))
+            best = l->targets[i];
+    return best;
+}
+
+void br_listener_hand_over(struct br_net_server *s, const struct br_arrival *a)
+{
+    struct br_loop *loop = br_server_loop(s);
     br_server_add_load(s, 1);
-    if (br_server_loop(s) == l->loop) {
-        br_server_take(s, fd, peer);
-        return;
-    }
     struct handover *h = br_malloc(sizeof *h);
     if (h) {
-        *h = (struct handover){.message.run = on_handover, .server = s, .fd = fd};
-        (void)snprintf(h->peer, sizeof h->peer, "%s", peer);
-        if (br_loop_post(br_server_loop(s), &h->message))
+        *h = (struct handover){.message.run = on_handover, .server = s, .arrival = *a};
+        if (br_loop_post(loop, &h->message))
             return;
         br_free(h);
     }
     br_server_add_load(s, -1);
-    close(fd);
+    br_listener_forget_address(br_server_listener(s), &a->address);
+    close(a->fd);
+}
+
+static unsigned connections(const struct br_listener *l)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < l->n_targets; i++)
+        n += l->targets[i] ? br_server_load(l->targets[i]) : 0;
+    return n;
+}
+
+bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a)
+{
+    if (a->room == BR_ROOM_NONE_OF_ADDRESS)
+        return br_listener_address_count(l, &a->address) > l->max_per_address;
+    return a->room && connections(l) > l->max;
+}
+
+static enum br_room room_for(const struct br_listener *l, unsigned of_address)
+{
+    if (l->max_per_address && of_address > l->max_per_address)
+        return BR_ROOM_NONE_OF_ADDRESS;
+    return l->max && connections(l) >= l->max ? BR_ROOM_NONE : BR_ROOM_ENOUGH;
+}
+
+static void dispatch(struct br_listener *l, struct br_arrival *a)
+{
+    struct br_net *net = l->loop->net;
+    unsigned of_address;
+    bool noted = br_listener_note_address(l, &a->address, &of_address);
+    a->room = room_for(l, of_address);
+    struct br_net_server *s = a->room ? fullest(l) : choose(l);
+    if (!s || !noted) {
+        if (noted)
+            br_listener_forget_address(l, &a->address);
+        close(a->fd);
+        return;
+    }
+    if (net->connections_mark && net->n_connections >= net->connections_mark)
+        br_net_shed(l->loop, 1);
+    if (br_server_loop(s) != l->loop) {
+        br_listener_hand_over(s, a);
+        return;
+    }
+    br_server_add_load(s, 1);
+    br_server_take(s, a);
 }
 
 static void peer_name(const struct sockaddr_storage *addr, char *out, size_t size)
@@ -96,6 +149,22 @@ static void peer_name(const struct sockaddr_storage *addr, char *out, size_t siz
         (void)snprintf(out, size, "unix");
 }
 
+static struct br_address address_of(const struct sockaddr_storage *addr)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    struct br_address a = {0};
+    if (addr->ss_family == AF_INET) {
+        memcpy(a.bytes, mapped, sizeof mapped);
+        memcpy(a.bytes + 12, &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);
+        a.known = true;
+    } else if (addr->ss_family == AF_INET6) {
+        const uint8_t *ip = ((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr.s6_addr;
+        memcpy(a.bytes, ip, memcmp(ip, mapped, sizeof mapped) == 0 ? 16 : 8);
+        a.known = true;
+    }
+    return a;
+}
+
 static void on_acceptable(uv_poll_t *p, int status, int events);
 
 static void on_again(struct br_timer *t)
@@ -115,7 +184,10 @@ static void put_off(struct br_listener *l, int error)
         l->warned_ms = now;
         br_warn(l->log, "cannot accept connections: %s", strerror(error));
     }
-    if (br_host_timer(&l->loop->host, &l->again, PUT_OFF_MS, on_again))
+    bool descriptors = error == EMFILE || error == ENFILE;
+    if (descriptors)
+        br_net_shed(l->loop, SHED_AT_ONCE);
+    if (br_host_timer(&l->loop->host, &l->again, descriptors ? SHED_MS : PUT_OFF_MS, on_again))
         uv_poll_stop(&l->poll);
 }
 
@@ -131,13 +203,9 @@ static void on_acceptable(uv_poll_t *p, int status, int events)
             put_off(l, errno);
             return;
         }
-        if (addr.ss_family != AF_UNIX) {
-            int one = 1;
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        }
-        char peer[64];
-        peer_name(&addr, peer, sizeof peer);
-        dispatch(l, fd, peer);
+        struct br_arrival arrival = {.fd = fd, .address = address_of(&addr)};
+        peer_name(&addr, arrival.peer, sizeof arrival.peer);
+        dispatch(l, &arrival);
     }
 }
 
@@ -181,6 +249,17 @@ static int listen_unix(struct br_listener *l, const char *path, struct br_err *e
     return 0;
 }
 
+/* Connections inherit these on Linux (tcp(7)). */
+static void set_tcp_options(int fd)
+{
+    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
 static int listen_on(struct br_listener *l, const struct addrinfo *ai)
 {
     int one = 1, zero = 0;
@@ -188,6 +267,7 @@ static int listen_on(struct br_listener *l, const struct addrinfo *ai)
     if (l->fd < 0)
         return -1;
     setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    set_tcp_options(l->fd);
     if (ai->ai_family == AF_INET6)
         setsockopt(l->fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
     if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(l->fd, BACKLOG) == 0)
@@ -243,6 +323,13 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
     return 0;
 }
 
+static void listener_free(struct br_listener *l)
+{
+    br_map_free(l->addresses, NULL);
+    pthread_mutex_destroy(&l->lock);
+    br_free(l);
+}
+
 int br_listener_open(struct br_loop *loop, const struct br_server_config *config,
                      struct br_listener **ret, struct br_err *err)
 {
@@ -252,6 +339,13 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
     bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
     l->fd = -1;
     l->loop = loop;
+    pthread_mutex_init(&l->lock, NULL);
+    l->max = config->max_connections;
+    l->max_per_address = config->max_connections_per_address;
+    if (l->max_per_address && !(l->addresses = br_map_new(ADDRESSES_MAX))) {
+        listener_free(l);
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    }
     int rc = local ? listen_unix(l, config->endpoint, err) : listen_tcp(l, config->endpoint, err);
     if (!rc && uv_poll_init(&loop->uv, &l->poll, l->fd))
         rc = br_err_set(err, BR_EIO, "cannot watch the socket of %s", config->endpoint);
@@ -260,7 +354,7 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
             close(l->fd);
         if (l->path[0])
             (void)unlink(l->path);
-        br_free(l);
+        listener_free(l);
         return rc;
     }
     l->log = config->log;
@@ -297,7 +391,7 @@ static void on_closed(uv_handle_t *h)
         (void)unlink(l->path);
     l->fd = -1;
     if (l->n_targets == 0)
-        br_free(l);
+        listener_free(l);
 }
 
 void br_listener_stop(struct br_listener *l)
@@ -325,5 +419,5 @@ void br_listener_leave(struct br_listener *l, struct br_net_server *server)
     if (l->open)
         br_listener_stop(l);
     else if (l->fd < 0)
-        br_free(l);
+        listener_free(l);
 }

@@ -3,12 +3,29 @@
  * src/net only. */
 #pragma once
 
+#include "base/map.h"
 #include "net/net_internal.h"
 #include "net/server.h"
 
 #define BR_WORKERS_MAX 256
 
 struct br_net_server; /* in server.c: the struct br_server of a loop */
+
+/* Whom connections are counted for: an IPv4 address, or the first 64 bits of an IPv6 address, which are
+ * one host's or one site's. */
+struct br_address {
+    uint8_t bytes[16];
+    bool known; /* unix sockets have none */
+};
+
+/* A connection that was accepted, on its way to its server. */
+struct br_arrival {
+    int fd;
+    char peer[64]; /* as text */
+    struct br_address address;
+    enum br_room { BR_ROOM_ENOUGH, BR_ROOM_NONE, BR_ROOM_NONE_OF_ADDRESS } room;
+    unsigned n_asked; /* servers that could make no room for it */
+};
 
 struct br_listener {
     struct br_list link; /* net->listeners */
@@ -24,6 +41,9 @@ struct br_listener {
     uint64_t warned_ms;    /* and that was said */
     struct br_net_server *targets[BR_WORKERS_MAX]; /* by worker; set before threads start */
     unsigned n_targets, turn;
+    unsigned max, max_per_address; /* connections; 0: any number */
+    pthread_mutex_t lock;          /* of `addresses`: servers of all workers forget theirs */
+    struct br_map *addresses;      /* how many connections each has; NULL without max_per_address */
 };
 
 /* Opens the socket in the first worker's loop. Returns 0, BR_EINVAL or BR_EIO with a sentence. */
@@ -39,10 +59,27 @@ void br_listener_stop(struct br_listener *l);
 /* Forgets a worker's server; frees the listener with the last one. */
 void br_listener_leave(struct br_listener *l, struct br_net_server *server);
 
+/* Hands an arrival to a server of this or another worker, and counts it there. From any worker. */
+void br_listener_hand_over(struct br_net_server *s, const struct br_arrival *a);
+
 /* In server.c: takes an accepted socket, in the server's own loop. */
-void br_server_take(struct br_net_server *s, int fd, const char *peer);
+void br_server_take(struct br_net_server *s, const struct br_arrival *a);
+
+/* True while there is no room for an arrival that is counted already. From any worker. */
+bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a);
+
+/* In server_room.c: counts a connection of an address, and says how many it has (0: they are not
+ * counted); false without memory. And the end of one. From any worker. */
+bool br_listener_note_address(struct br_listener *l, const struct br_address *address, unsigned *ret);
+void br_listener_forget_address(struct br_listener *l, const struct br_address *address);
+unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address);
+
+/* In server_room.c: there are too few descriptors: the servers with the most connections close up to `n`
+ * idle ones each. In the first worker. */
+void br_net_shed(struct br_loop *here, unsigned n);
 
 /* In server.c: how many connections a server has (any thread), and changing that number. */
 unsigned br_server_load(struct br_net_server *s);
 void br_server_add_load(struct br_net_server *s, int change);
 struct br_loop *br_server_loop(struct br_net_server *s);
+struct br_listener *br_server_listener(struct br_net_server *s);

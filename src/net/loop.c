@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -11,10 +12,6 @@
 
 #define POOL_IDLE_MAX (24u << 20)
 #define ROUNDS_MAX 16
-
-struct br_net {
-    struct br_list listeners;
-};
 
 struct br_net *br_net_new(void)
 {
@@ -27,6 +24,18 @@ struct br_net *br_net_new(void)
 void br_net_free(struct br_net *net)
 {
     br_free(net);
+}
+
+void br_net_raise_descriptors(struct br_net *net)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        limit = raised;
+    rlim_t mark = limit.rlim_cur - limit.rlim_cur / 4;
+    net->connections_mark = mark < UINT_MAX ? (unsigned)mark : UINT_MAX;
 }
 
 struct br_list *br_net_listeners(struct br_net *net)
@@ -162,6 +171,11 @@ void br_loop_set_mark(struct br_loop *loop, size_t bytes)
     loop->mark = bytes;
 }
 
+size_t br_loop_held(const struct br_loop *loop)
+{
+    return loop->held;
+}
+
 static void on_signal(uv_signal_t *s, int number)
 {
     struct br_loop *loop = s->data;
@@ -204,6 +218,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     loop->host.worker = worker;
     loop->host.n_workers = n_workers;
     loop->timer_due = UINT64_MAX;
+    loop->n_pauses = br_metric(loop->host.metrics, BR_COUNTER, "braid_server_reads_paused", "");
     br_list_init(&loop->mailbox);
     br_list_init(&loop->dirty);
     br_list_init(&loop->paused);

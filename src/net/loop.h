@@ -23,6 +23,10 @@ struct br_net;
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
+/* Raises the process's limit on descriptors to its hard limit. Servers then leave a quarter of them to
+ * others: above that, idle connections make room for new ones. */
+void br_net_raise_descriptors(struct br_net *net);
+
 /* A message to another loop: `run` is called there, in its thread, and then owns the message. A member
  * of something that the sender allocated. */
 struct br_message {
@@ -64,7 +68,16 @@ void br_loop_read_mail(struct br_loop *loop);
  * BR_EIO. */
 int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), void *arg);
 
-/* Server connections stop reading while more than this is held in buffers (queues that cannot get rid
- * of anything not counted), but for a few at a time, by turns: what would free memory may be the rest
- * of what they send. 0: no mark. */
+/*
+ * While requests that have not come as a whole hold more than `bytes` in this loop, the server
+ * connections with more than their share of it stop reading: what the small ones hold comes first, and the
+ * large ones (over BR_HELD_SMALL) share the rest equally. One of them reads on, by turns: only the rest
+ * of what it sends makes its memory free. Connections that hold little are never stopped; what the
+ * pipelines hold does not count. 0: no mark.
+ */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
+
+#define BR_HELD_SMALL (256u << 10)
+
+/* What such requests hold now, in bytes. */
+size_t br_loop_held(const struct br_loop *loop);

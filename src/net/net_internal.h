@@ -16,6 +16,36 @@
 
 struct br_stream;
 
+struct br_net {
+    struct br_list listeners;
+    _Atomic unsigned n_connections; /* of all servers */
+    unsigned connections_mark;      /* of them, above which idle ones make room; 0: none */
+};
+
+/* Why a connection of a server ended, as the metric says it. */
+enum br_ending {
+    BR_END_NONE,
+    BR_END_PEER,          /* the client closed it */
+    BR_END_DONE,          /* all was said: Connection: close, HTTP/1.0 */
+    BR_END_IDLE,          /* idle_timeout, max_connection_idle */
+    BR_END_AGE,           /* max_connection_age */
+    BR_END_HANDSHAKE,     /* no protocol in time */
+    BR_END_FIRST_REQUEST, /* no request in time */
+    BR_END_SLOW_REQUEST,  /* a head, or a frame, without progress */
+    BR_END_SLOW_BODY,     /* min_body_rate */
+    BR_END_SLOW_READER,   /* an answer that is not read */
+    BR_END_KEEPALIVE,     /* a PING without an answer */
+    BR_END_ROOM,          /* it made room for another one */
+    BR_END_LIMIT,         /* there was no room for it */
+    BR_END_FLOOD,         /* ENHANCE_YOUR_CALM */
+    BR_END_PROTOCOL,      /* what came was no HTTP, or none that is taken */
+    BR_END_TLS,
+    BR_END_NETWORK,       /* reset, unreachable, cut off */
+    BR_END_MEMORY,
+    BR_END_STOP,          /* the server stops */
+    BR_ENDINGS,
+};
+
 struct br_loop {
     struct br_host host;
     struct br_net *net;
@@ -30,10 +60,16 @@ struct br_loop {
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;   /* streams with something to send */
-    struct br_list paused;  /* server streams that do not read for now */
-    struct br_timer resume;
-    size_t mark;
+    struct br_list dirty;    /* streams with something to send */
+    struct br_list paused;   /* server streams that hold too much to read on for now */
+    struct br_stream *turn;  /* the one that reads on meanwhile */
+    struct br_timer next_turn;
+    unsigned turn_ticks;     /* how long it has had it */
+    size_t turn_bytes;       /* what it read since the last tick */
+    size_t mark;             /* of `held`; see br_loop_set_mark */
+    size_t held, held_large; /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
+    unsigned n_large;        /* so many streams they are */
+    double *n_pauses;
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
 
@@ -63,10 +99,10 @@ struct br_stream {
     struct br_list link;  /* the owner's */
     struct br_list dirty; /* loop->dirty */
     struct br_list pause; /* loop->paused */
+    size_t held;          /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
     bool server;        /* obeys the loop's mark, and lets the peer read its last words */
-    bool granted;       /* may read once although the loop is above its mark */
     bool connecting;
     bool full;          /* the socket takes nothing now; `writing` says since when */
     bool eof;           /* the peer sent its last byte */
@@ -74,9 +110,10 @@ struct br_stream {
     bool shut;          /* all is sent and our half is closed: what comes is thrown away */
     bool goodbye;       /* TLS's close_notify is asked for */
     bool closing, freed;
-    char why[160];      /* why it is being closed */
+    enum br_ending reason; /* the first that was noted */
+    char why[160];      /* the same in words */
     struct br_progress writing;
-    uint64_t opened_ms, read_ms, shut_ms;
+    uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };
 
 /* A stream on a non-blocking socket, which it takes. Returns NULL (and closes the socket) when there is
@@ -92,6 +129,10 @@ void br_stream_set_conn(struct br_stream *s, struct br_conn *conn);
 
 /* Closes and frees at the end of the turn; `why` is kept for on_closed. Safe at any time, also twice. */
 void br_stream_close(struct br_stream *s, const char *why);
+void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why);
+
+/* Notes why it will be closed, unless that is known. */
+void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why);
 
 /* Sends what the socket takes, closes and frees at once. Not from a callback of the same stream. */
 void br_stream_end(struct br_stream *s, const char *why);

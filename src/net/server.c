@@ -6,43 +6,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "net/listener.h"
-
-#define SWEEP_MS 1000
-#define SWEEP_MIN_MS 10
-#define HANDSHAKE_MS 10000
-#define REQUEST_MS 30000
-#define LINGER_MS 2000
-#define STOP_MS 5000
-#define STOP_SWEEP_MS 10
-#define STOP_LINGER_MS 100 /* a stop does not wait for clients that keep idle connections */
+#include "net/server_internal.h"
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #define PREFACE_LEN 24u
-
-struct br_net_server {
-    struct br_server base;
-    struct br_loop *loop;
-    struct br_listener *listener;
-    struct br_server_config config;
-    struct br_service *service;
-    struct br_tls_context *tls;
-    struct br_list streams;
-    _Atomic unsigned load; /* connections, also those on their way here */
-    double *connections;   /* those that are here */
-    struct br_timer sweep;
-    uint64_t sweep_ms, stop_ms;
-    bool stopping, stopped;
-    void (*on_stopped)(void *arg);
-    void *on_stopped_arg;
-    struct br_deferred report;
-};
-
-struct peer {
-    char name[64];
-    struct br_net_server *server;
-    bool retired;
-};
 
 unsigned br_server_load(struct br_net_server *s)
 {
@@ -52,11 +19,17 @@ unsigned br_server_load(struct br_net_server *s)
 void br_server_add_load(struct br_net_server *s, int change)
 {
     atomic_fetch_add_explicit(&s->load, (unsigned)change, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->loop->net->n_connections, (unsigned)change, memory_order_relaxed);
 }
 
 struct br_loop *br_server_loop(struct br_net_server *s)
 {
     return s->loop;
+}
+
+struct br_listener *br_server_listener(struct br_net_server *s)
+{
+    return s->listener;
 }
 
 static struct br_net_server *server_of(struct br_server *s)
@@ -81,7 +54,7 @@ static void on_report(struct br_deferred *d)
 
 static int detect(struct br_stream *s, const uint8_t *data, size_t len)
 {
-    struct peer *peer = s->owner;
+    struct br_peer *peer = s->owner;
     struct br_net_server *server = peer->server;
     bool h2 = s->tls && strcmp(br_tls_alpn(s->tls), "h2") == 0;
     if (!h2) {
@@ -100,6 +73,7 @@ static int detect(struct br_stream *s, const uint8_t *data, size_t len)
            : br_h1_server_new(server->service, pool, peer->name);
     if (!conn)
         return BR_ENOMEM;
+    conn->body_progress = server->body_progress;
     br_stream_set_conn(s, conn);
     if (server->stopping)
         conn->ops->shutdown(conn);
@@ -108,17 +82,29 @@ static int detect(struct br_stream *s, const uint8_t *data, size_t len)
 
 static void on_progress(struct br_stream *s)
 {
-    (void)s;
+    br_server_note_use(s);
+}
+
+/* A connection that the peer was told to end, or that all was said on, may owe that to a fault. */
+static enum br_ending ending_of(const struct br_stream *s)
+{
+    static const enum br_ending faults[] = {[BR_FAULT_PROTOCOL] = BR_END_PROTOCOL,
+                                            [BR_FAULT_FLOOD] = BR_END_FLOOD};
+    if (s->conn && s->conn->fault)
+        return faults[s->conn->fault];
+    return s->reason ? s->reason : BR_END_DONE;
 }
 
 static void on_closed(struct br_stream *s, const char *why)
 {
-    struct peer *peer = s->owner;
+    struct br_peer *peer = s->owner;
     struct br_net_server *server = peer->server;
     br_debug(server->config.log, "connection of %s closed: %s", peer->name, why);
     br_list_remove(&s->link);
     br_server_add_load(server, -1);
+    br_listener_forget_address(server->listener, &peer->address);
     *server->connections -= 1;
+    *server->closed[ending_of(s)] += 1;
     if (server->stopping && br_list_empty(&server->streams))
         br_host_defer(&server->loop->host, &server->report, on_report);
     br_free(peer);
@@ -126,121 +112,73 @@ static void on_closed(struct br_stream *s, const char *why)
 
 static const struct br_stream_events events = {detect, on_progress, on_closed};
 
-void br_server_take(struct br_net_server *s, int fd, const char *name)
+void br_server_drop(struct br_net_server *s, const struct br_arrival *a, enum br_ending why)
 {
-    struct peer *peer = br_malloc(sizeof *peer);
-    if (!peer || s->stopping) {
-        br_free(peer);
-        close(fd);
-        br_server_add_load(s, -1);
+    close(a->fd);
+    br_server_add_load(s, -1);
+    br_listener_forget_address(s->listener, &a->address);
+    *s->closed[why] += 1;
+}
+
+static struct br_peer *peer_new(struct br_net_server *s, const struct br_arrival *a)
+{
+    struct br_peer *peer = br_malloc(sizeof *peer);
+    if (!peer)
+        return NULL;
+    *peer = (struct br_peer){.server = s, .address = a->address, .max_age_ms = UINT64_MAX};
+    peer->used_ms = uv_now(&s->loop->uv);
+    if (s->config.max_age_ms) /* so that those who came together do not go together (gRPC A9) */
+        peer->max_age_ms = (uint64_t)((double)s->config.max_age_ms *
+                                      (0.9 + 0.2 * br_host_random(&s->loop->host)));
+    memcpy(peer->name, a->peer, sizeof peer->name);
+    return peer;
+}
+
+static void start_tls(struct br_net_server *s, struct br_stream *stream)
+{
+    struct br_err err;
+    stream->tls = br_tls_new(s->tls, NULL);
+    if (br_tls_context_reload_error(s->tls, &err))
+        br_warn(s->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
+    if (!stream->tls)
+        br_stream_close_for(stream, BR_END_MEMORY, "out of memory");
+}
+
+void br_server_take(struct br_net_server *s, const struct br_arrival *a)
+{
+    bool of_address = a->room == BR_ROOM_NONE_OF_ADDRESS;
+    if (s->stopping) {
+        br_server_drop(s, a, BR_END_STOP);
         return;
     }
-    *peer = (struct peer){.server = s};
-    (void)snprintf(peer->name, sizeof peer->name, "%s", name);
-    struct br_stream *stream = br_stream_new(s->loop, fd, &events, peer, true, false);
+    if (br_listener_is_full(s->listener, a) &&
+        !br_server_make_room(s, of_address ? &a->address : NULL)) {
+        br_server_pass_on(s, a);
+        return;
+    }
+    struct br_peer *peer = peer_new(s, a);
+    if (!peer) {
+        br_server_drop(s, a, BR_END_MEMORY);
+        return;
+    }
+    struct br_stream *stream = br_stream_new(s->loop, a->fd, &events, peer, true, false);
     if (!stream) {
         br_free(peer);
         br_server_add_load(s, -1);
+        br_listener_forget_address(s->listener, &a->address);
+        *s->closed[BR_END_MEMORY] += 1;
         return;
     }
     br_list_append(&s->streams, &stream->link);
     *s->connections += 1;
-    if (s->tls) {
-        struct br_err err;
-        stream->tls = br_tls_new(s->tls, NULL);
-        if (br_tls_context_reload_error(s->tls, &err))
-            br_warn(s->config.log, "TLS files were not reloaded, the old ones stay: %s", err.text);
-        if (!stream->tls)
-            br_stream_close(stream, "out of memory");
-    }
+    if (s->tls)
+        start_tls(s, stream);
 }
 
-/* Since when the client owes us something. What is over BR_READ_SIZE in an unread answer shows in
- * the socket; the rest the protocol knows. A connection that we do not read for now owes nothing.
- */
-static uint64_t owes_since(const struct br_stream *stream, uint64_t now)
+bool br_server_stream_idle(const struct br_stream *stream)
 {
-    uint64_t since = stream->full ? stream->writing.since_ms : UINT64_MAX;
-    if (!stream->conn || stream->ending || !br_list_empty(&stream->pause))
-        return since;
-    uint64_t conn = stream->conn->ops->owes_since(stream->conn, now);
-    return conn < since ? conn : since;
-}
-
-static bool idle(const struct br_stream *stream)
-{
-    return stream->conn && stream->conn->ops->idle(stream->conn) && stream->out.len == 0;
-}
-
-/* Why a connection has to end now, or NULL. */
-static const char *overdue(const struct br_net_server *s, const struct br_stream *stream,
-                           uint64_t now)
-{
-    const struct br_server_config *c = &s->config;
-    if (stream->shut)
-        return now - stream->shut_ms > c->linger_timeout_ms ? "done" : NULL;
-    if (!stream->conn && now - stream->opened_ms > c->handshake_timeout_ms)
-        return "no request came in time";
-    uint64_t since = owes_since(stream, now);
-    if (since < now && now - since > c->request_timeout_ms)
-        return stream->full ? "the client does not read" : "a request made no progress";
-    return NULL;
-}
-
-/* Ends gently: HTTP/2 clients are told that nothing they send from here on is looked at. */
-static void retire(const struct br_net_server *s, struct br_stream *stream, uint64_t now)
-{
-    struct peer *peer = stream->owner;
-    bool idled = s->config.idle_timeout_ms && now - stream->read_ms > s->config.idle_timeout_ms &&
-                 idle(stream);
-    bool aged = s->config.max_age_ms && now - stream->opened_ms > s->config.max_age_ms;
-    if (peer->retired || !stream->conn || (!idled && !aged))
-        return;
-    peer->retired = true;
-    stream->conn->ops->shutdown(stream->conn);
-}
-
-static void on_sweep(struct br_timer *t)
-{
-    struct br_net_server *s = br_container_of(t, struct br_net_server, sweep);
-    uint64_t now = uv_now(&s->loop->uv);
-    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
-        struct br_stream *stream = br_container_of(l, struct br_stream, link);
-        const char *why = overdue(s, stream, now);
-        if (why)
-            br_stream_close(stream, why);
-        else
-            retire(s, stream, now);
-    }
-    (void)br_host_timer(&s->loop->host, &s->sweep, s->sweep_ms, on_sweep);
-}
-
-/* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
- * waiting for long enough. */
-static const char *dispensable(const struct br_net_server *s, const struct br_stream *stream,
-                               uint64_t now)
-{
-    if (stream->shut)
-        return now - stream->shut_ms > STOP_LINGER_MS ? "the server stops" : NULL;
-    if (!stream->conn || idle(stream))
-        return "the server stops";
-    if (now - s->stop_ms > s->config.stop_timeout_ms && owes_since(stream, now) != UINT64_MAX)
-        return "the server stops, and the client keeps it waiting";
-    return overdue(s, stream, now);
-}
-
-static void on_stop_sweep(struct br_timer *t)
-{
-    struct br_net_server *s = br_container_of(t, struct br_net_server, sweep);
-    uint64_t now = uv_now(&s->loop->uv);
-    for (struct br_list *l = s->streams.next; l != &s->streams; l = l->next) {
-        struct br_stream *stream = br_container_of(l, struct br_stream, link);
-        const char *why = dispensable(s, stream, now);
-        if (why)
-            br_stream_close(stream, why);
-    }
-    if (!br_list_empty(&s->streams))
-        (void)br_host_timer(&s->loop->host, &s->sweep, STOP_SWEEP_MS, on_stop_sweep);
+    return !stream->conn ||
+           (stream->conn->ops->idle(stream->conn) && stream->out.len == 0);
 }
 
 static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), void *arg)
@@ -258,15 +196,18 @@ static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), v
             stream->conn->ops->shutdown(stream->conn);
     }
     br_host_defer(&s->loop->host, &s->report, on_report);
-    (void)br_host_timer(&s->loop->host, &s->sweep, STOP_SWEEP_MS, on_stop_sweep);
+    (void)br_host_timer(&s->loop->host, &s->sweep, 0, br_server_stop_sweep);
 }
 
 static void server_free(struct br_server *base)
 {
     struct br_net_server *s = server_of(base);
     s->stopping = s->stopped = true;
-    while (!br_list_empty(&s->streams))
-        br_stream_end(br_container_of(s->streams.next, struct br_stream, link), "the server stops");
+    while (!br_list_empty(&s->streams)) {
+        struct br_stream *stream = br_container_of(s->streams.next, struct br_stream, link);
+        br_stream_note(stream, BR_END_STOP, "the server stops");
+        br_stream_end(stream, "the server stops");
+    }
     br_host_timer_stop(&s->loop->host, &s->sweep);
     br_host_defer_cancel(&s->report);
     if (s->listener)
@@ -299,27 +240,37 @@ static double *connections_of(struct br_host *h, const char *name)
     return metric;
 }
 
-static uint64_t or_default(uint64_t value, uint64_t otherwise)
+static void make_endings(struct br_net_server *s)
 {
-    return value ? value : otherwise;
-}
-
-static void set_times(struct br_net_server *s)
-{
-    struct br_server_config *c = &s->config;
-    c->handshake_timeout_ms = or_default(c->handshake_timeout_ms, HANDSHAKE_MS);
-    c->request_timeout_ms = or_default(c->request_timeout_ms, REQUEST_MS);
-    c->linger_timeout_ms = or_default(c->linger_timeout_ms, LINGER_MS);
-    c->stop_timeout_ms = or_default(c->stop_timeout_ms, STOP_MS);
-    const uint64_t times[] = {c->handshake_timeout_ms, c->request_timeout_ms, c->linger_timeout_ms,
-                              or_default(c->idle_timeout_ms, UINT64_MAX),
-                              or_default(c->max_age_ms, UINT64_MAX)};
-    /* Often enough to be late by a quarter at the most. */
-    s->sweep_ms = SWEEP_MS;
-    for (size_t i = 0; i < BR_COUNT(times); i++)
-        s->sweep_ms = times[i] / 4 < s->sweep_ms ? times[i] / 4 : s->sweep_ms;
-    if (s->sweep_ms < SWEEP_MIN_MS)
-        s->sweep_ms = SWEEP_MIN_MS;
+    static const char *const names[BR_ENDINGS] = {
+        [BR_END_NONE] = "done",
+        [BR_END_PEER] = "client",
+        [BR_END_DONE] = "done",
+        [BR_END_IDLE] = "idle",
+        [BR_END_AGE] = "age",
+        [BR_END_HANDSHAKE] = "handshake_timeout",
+        [BR_END_FIRST_REQUEST] = "first_request_timeout",
+        [BR_END_SLOW_REQUEST] = "slow_request",
+        [BR_END_SLOW_BODY] = "slow_body",
+        [BR_END_SLOW_READER] = "slow_reader",
+        [BR_END_KEEPALIVE] = "keepalive_timeout",
+        [BR_END_ROOM] = "made_room",
+        [BR_END_LIMIT] = "limit",
+        [BR_END_FLOOD] = "flood",
+        [BR_END_PROTOCOL] = "protocol_error",
+        [BR_END_TLS] = "tls",
+        [BR_END_NETWORK] = "network",
+        [BR_END_MEMORY] = "memory",
+        [BR_END_STOP] = "stop",
+    };
+    for (int i = 0; i < BR_ENDINGS; i++) {
+        struct br_str labels = {.max = 1024};
+        br_label(&labels, "server", s->config.name);
+        br_label(&labels, "reason", names[i]);
+        s->closed[i] = br_metric(s->loop->host.metrics, BR_COUNTER,
+                                 "braid_server_connections_closed", labels.data ? labels.data : "");
+        br_str_release(&labels);
+    }
 }
 
 static int open_listener(struct br_net_server *s, struct br_err *err)
@@ -346,10 +297,11 @@ int br_net_serve(struct br_host *h, const struct br_server_config *config,
     s->config = *config;
     s->service = service;
     s->connections = connections_of(h, config->name);
+    make_endings(s);
     br_list_init(&s->streams);
-    set_times(s);
+    br_server_set_times(s);
     int rc = make_tls(s, err);
-    if (!rc && !br_host_timer(h, &s->sweep, s->sweep_ms, on_sweep))
+    if (!rc && !br_host_timer(h, &s->sweep, s->sweep_ms, br_server_sweep))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (!rc)
         rc = open_listener(s, err);

@@ -22,14 +22,25 @@ struct br_server_config {
     const char *transport;   /* NULL or "tcp", "unix" (then endpoint is a path) */
     const struct br_tls_config *tls; /* NULL: plaintext; borrowed for the server's life */
     struct br_conn_limits limits;
-    uint64_t idle_timeout_ms;      /* 0: none */
-    uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s */
+    uint64_t idle_timeout_ms;      /* without requests; 0: none */
+    uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s, or
+                                      first_request_timeout_ms where that is less */
     uint64_t request_timeout_ms;   /* a begun request, or a reply that nobody reads, without progress
                                       (wire/conn.h); the head of an HTTP/1.1 request as a whole; 0: 30 s */
+    int64_t min_body_rate;         /* bytes a second of a body's rest, on an average over 10 s, or
+                                      over request_timeout_ms where that is less; 0: 1024; negative: any */
+    uint64_t first_request_timeout_ms; /* from the connection to the head of a request; 0: 20 s */
     uint64_t linger_timeout_ms;    /* for the client to close after our last words; 0: 2 s */
     uint64_t stop_timeout_ms;      /* once stopping, for requests to come in and replies to be read;
                                       0: 5 s. What is in the pipeline by then is waited for. */
-    uint64_t max_age_ms;           /* 0: none */
+    uint64_t max_age_ms;           /* give or take a tenth; 0: none */
+    uint64_t max_age_grace_ms;     /* after max_age_ms, for requests under way; 0: any time */
+    uint64_t ping_time_ms;         /* HTTP/2: without a byte from the client, before a PING; 0: none */
+    uint64_t ping_timeout_ms;      /* for its answer; 0: 20 s */
+    /* Connections, of all workers. Above it the one that has been idle for the longest makes room; a
+     * new one is refused where none is idle. 0: any number. */
+    unsigned max_connections;
+    unsigned max_connections_per_address; /* IPv6: per network of 64 bits */
     const struct br_log *log;
 };
 

@@ -10,8 +10,10 @@
 
 #define IOV_PER_SEND 1024
 #define READS_PER_EVENT 4
-#define RESUME_MS 20
-#define GRANTS_PER_TICK 4
+#define IDLE_SLICES 16 /* a longer list of slices is not kept while there is nothing to send */
+#define TICK_MS 20
+#define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
+#define TURN_TICKS_MAX 50
 
 static void on_poll(uv_poll_t *p, int status, int events);
 
@@ -83,17 +85,24 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
 }
 
 /* The first reason is the one that is told. */
-static void note_why(struct br_stream *s, const char *why)
+void br_stream_note(struct br_stream *s, enum br_ending reason, const char *why)
 {
-    if (!s->why[0])
-        (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+    if (s->reason)
+        return;
+    s->reason = reason;
+    (void)snprintf(s->why, sizeof s->why, "%.*s", (int)sizeof s->why - 1, why);
+}
+
+void br_stream_close_for(struct br_stream *s, enum br_ending reason, const char *why)
+{
+    s->closing = true;
+    br_stream_note(s, reason, why);
+    br_stream_wake(s);
 }
 
 void br_stream_close(struct br_stream *s, const char *why)
 {
-    s->closing = true;
-    note_why(s, why);
-    br_stream_wake(s);
+    br_stream_close_for(s, BR_END_DONE, why);
 }
 
 static void on_uv_closed(uv_handle_t *h)
@@ -101,12 +110,17 @@ static void on_uv_closed(uv_handle_t *h)
     br_free(h->data);
 }
 
+static void count_held(struct br_stream *s);
+
 /* The end of a stream; from here only libuv knows it. */
 static void destroy(struct br_stream *s)
 {
     if (s->freed)
         return;
     s->freed = true;
+    count_held(s);
+    if (s->loop->turn == s)
+        s->loop->turn = NULL;
     br_list_remove(&s->dirty);
     br_list_remove(&s->pause);
     uv_poll_stop(&s->poll);
@@ -141,13 +155,13 @@ static int feed(void *arg, const uint8_t *data, size_t len)
 
 /* Nothing more is wanted from the peer. A client goes at once; a server sends what it has to say
  * and lets the peer read that. */
-static void wind_down(struct br_stream *s, const char *why)
+static void wind_down(struct br_stream *s, enum br_ending reason, const char *why)
 {
     if (!s->server) {
         br_stream_close(s, why);
         return;
     }
-    note_why(s, why);
+    br_stream_note(s, reason, why);
     s->ending = true;
 }
 
@@ -162,51 +176,115 @@ static void on_eof(struct br_stream *s, bool cut_off)
             return;
         }
     }
-    br_stream_close(s, "the peer closed the connection");
+    br_stream_close_for(s, BR_END_PEER, "the peer closed the connection");
+}
+
+/* --- What unfinished requests hold ------------------------------------------------------------ */
+
+static size_t large_part(size_t held)
+{
+    return held > BR_HELD_SMALL ? held : 0;
+}
+
+static void count_held(struct br_stream *s)
+{
+    struct br_loop *loop = s->loop;
+    size_t now = s->server && s->conn && !s->freed ? s->conn->ops->held(s->conn) : 0;
+    loop->held += now - s->held;
+    loop->held_large += large_part(now) - large_part(s->held);
+    loop->n_large += (unsigned)(large_part(now) > 0) - (unsigned)(large_part(s->held) > 0);
+    s->held = now;
 }
 
 static bool over_mark(const struct br_loop *loop)
 {
-    size_t live = br_pool_live(loop->host.pool), stalled = loop->host.stalled_bytes;
-    return loop->mark && live > stalled && live - stalled > loop->mark;
+    return loop->mark && loop->held > loop->mark;
 }
 
-static struct br_stream *unpause(struct br_loop *loop)
+/* What a connection may hold while the loop is above its mark. As the sum is above it, somebody holds
+ * more, unless all are small. */
+static size_t fair_share(const struct br_loop *loop)
 {
-    struct br_stream *s = br_container_of(loop->paused.next, struct br_stream, pause);
+    size_t small = loop->held - loop->held_large;
+    size_t left = small < loop->mark ? loop->mark - small : 0;
+    size_t share = loop->n_large ? left / loop->n_large : left;
+    return share > BR_HELD_SMALL ? share : BR_HELD_SMALL;
+}
+
+static bool holds_too_much(const struct br_stream *s)
+{
+    return over_mark(s->loop) && s->held > fair_share(s->loop);
+}
+
+static void unpause(struct br_stream *s)
+{
     br_list_remove(&s->pause);
-    return s;
+    s->resumed_ms = uv_now(&s->loop->uv);
+    watch(s);
 }
 
-/* Above the mark connections wait, but not for ever: what frees memory may be the rest of a message
- * that is half here. They take turns, a few a tick. */
-static void on_resume(struct br_timer *t)
+static void on_next_turn(struct br_timer *t);
+
+static void give_turn(struct br_loop *loop, struct br_stream *s)
 {
-    struct br_loop *loop = br_container_of(t, struct br_loop, resume);
-    for (int i = 0; i < GRANTS_PER_TICK && !br_list_empty(&loop->paused); i++) {
-        struct br_stream *s = unpause(loop);
-        s->granted = true;
-        watch(s);
+    loop->turn = s;
+    loop->turn_ticks = 0;
+    loop->turn_bytes = 0;
+    if (!loop->next_turn.slot)
+        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, on_next_turn);
+}
+
+static void next_turn(struct br_loop *loop)
+{
+    loop->turn = NULL;
+    while (!loop->turn && !br_list_empty(&loop->paused)) {
+        struct br_stream *s = br_container_of(loop->paused.next, struct br_stream, pause);
+        unpause(s);
+        if (holds_too_much(s))
+            give_turn(loop, s);
     }
-    if (!br_list_empty(&loop->paused))
-        (void)br_host_timer(&loop->host, &loop->resume, RESUME_MS, on_resume);
+}
+
+/* A turn lasts as long as its owner makes use of it, up to a bound. */
+static void on_next_turn(struct br_timer *t)
+{
+    struct br_loop *loop = br_container_of(t, struct br_loop, next_turn);
+    bool used = loop->turn_bytes >= TURN_BYTES_MIN && ++loop->turn_ticks < TURN_TICKS_MAX;
+    loop->turn_bytes = 0;
+    if (!loop->turn || !used)
+        next_turn(loop);
+    if (loop->turn || !br_list_empty(&loop->paused))
+        (void)br_host_timer(&loop->host, &loop->next_turn, TICK_MS, on_next_turn);
 }
 
 void br_loop_resume(struct br_loop *loop)
 {
     while (!br_list_empty(&loop->paused) && !over_mark(loop))
-        watch(unpause(loop));
+        unpause(br_container_of(loop->paused.next, struct br_stream, pause));
+    if (loop->turn && !holds_too_much(loop->turn))
+        next_turn(loop);
 }
 
+/* True when a stream has to wait until others are done, or until its turn. */
 static bool hold_back(struct br_stream *s)
 {
     struct br_loop *loop = s->loop;
-    if (!s->server || s->granted || s->shut || !over_mark(loop))
+    if (!s->server || s->shut || s == loop->turn || !holds_too_much(s))
+        return false;
+    if (!loop->turn)
+        give_turn(loop, s);
+    if (loop->turn == s || !loop->next_turn.slot) /* without its timer, it would wait for ever */
         return false;
     br_list_append(&loop->paused, &s->pause);
-    if (!loop->resume.slot)
-        (void)br_host_timer(&loop->host, &loop->resume, RESUME_MS, on_resume);
+    *loop->n_pauses += 1;
     return true;
+}
+
+static enum br_ending ending_of(int rc, const struct br_err *err)
+{
+    if (rc == BR_ENOMEM)
+        return BR_END_MEMORY;
+    return err->text[0] ? BR_END_TLS : BR_END_PROTOCOL;
 }
 
 static void take(struct br_stream *s, const uint8_t *data, size_t len)
@@ -216,7 +294,7 @@ static void take(struct br_stream *s, const uint8_t *data, size_t len)
     if (rc == BR_ECLOSED && s->tls)
         on_eof(s, false);
     else if (rc)
-        wind_down(s, err.text[0] ? err.text : br_strerror(rc));
+        wind_down(s, ending_of(rc, &err), err.text[0] ? err.text : br_strerror(rc));
     br_stream_wake(s); /* acknowledgements, window updates, what they made room for */
     if (!s->closing)
         s->events->on_progress(s);
@@ -228,11 +306,10 @@ static bool read_once(struct br_stream *s)
     struct br_loop *loop = s->loop;
     if (s->closing || !may_read(s) || hold_back(s))
         return false;
-    s->granted = false;
     ssize_t n = recv(s->fd, loop->read_buffer, BR_READ_SIZE, 0);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
-            br_stream_close(s, strerror(errno));
+            br_stream_close_for(s, BR_END_NETWORK, strerror(errno));
         return false;
     }
     if (n == 0) {
@@ -240,8 +317,11 @@ static bool read_once(struct br_stream *s)
         return false;
     }
     s->read_ms = uv_now(&loop->uv);
+    if (s == loop->turn)
+        loop->turn_bytes += (size_t)n;
     if (!s->shut && !s->ending)
         take(s, loop->read_buffer, (size_t)n);
+    count_held(s);
     return (size_t)n == BR_READ_SIZE;
 }
 
@@ -257,20 +337,27 @@ static void on_broken(struct br_stream *s, int error)
 {
     while (!s->server && !s->connecting && read_once(s))
         ;
-    br_stream_close(s, error ? strerror(error) : "the connection broke");
+    br_stream_close_for(s, BR_END_NETWORK, error ? strerror(error) : "the connection broke");
 }
 
 /* --- Writing -------------------------------------------------------------------------------- */
+
+/* What to hold for the socket at most: a server's clients are many, and some do not read. */
+static size_t out_max(const struct br_stream *s)
+{
+    return s->server ? BR_OUT_MAX : BR_WRITE_SIZE;
+}
 
 /* Asks the protocol for more to send. */
 static int pull(struct br_stream *s)
 {
     struct br_pool *pool = s->loop->host.pool;
+    size_t max = out_max(s) - s->out.len; /* it is called with a quarter of that at most */
     if (!s->tls)
-        return s->conn ? s->conn->ops->output(s->conn, &s->out, BR_WRITE_SIZE) : 0;
+        return s->conn ? s->conn->ops->output(s->conn, &s->out, out_max(s)) : 0;
     if (s->conn && br_tls_ready(s->tls)) {
         struct br_rope plain = {0};
-        int rc = s->conn->ops->output(s->conn, &plain, BR_WRITE_SIZE);
+        int rc = s->conn->ops->output(s->conn, &plain, max);
         if (!rc && plain.len)
             rc = br_tls_send(s->tls, &plain);
         br_rope_release(&plain);
@@ -306,8 +393,8 @@ static int send_once(struct br_stream *s)
 static void send_all(struct br_stream *s)
 {
     while (!s->connecting && !s->full) {
-        if (s->out.len < BR_WRITE_SIZE / 4 && pull(s)) {
-            br_stream_close(s, "no memory, or the protocol is broken");
+        if (s->out.len < out_max(s) / 4 && pull(s)) {
+            br_stream_close_for(s, BR_END_MEMORY, "no memory, or the protocol is broken");
             return;
         }
         if (s->out.len == 0)
@@ -350,6 +437,9 @@ static bool all_said(const struct br_stream *s)
 static void flush(struct br_stream *s)
 {
     send_all(s);
+    if (s->out.len == 0 && s->out.cap > IDLE_SLICES)
+        br_rope_release(&s->out);
+    count_held(s); /* answers end requests, also such as had not come as a whole */
     if (!all_said(s))
         return;
     if (s->tls && !s->goodbye) {

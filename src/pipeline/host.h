@@ -64,7 +64,6 @@ struct br_host {
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;
-    size_t stalled_bytes; /* held by queues whose destination does not take anything just now */
     struct br_memory *memory; /* what the process may hold; NULL: anything */
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */

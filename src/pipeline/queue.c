@@ -18,10 +18,7 @@ struct br_queue {
     struct br_list overflow; /* items that came to a full queue and block */
     struct br_list flying;   /* items given to `next` */
     size_t size;             /* of waiting and flying, by the sizer */
-    size_t bytes;            /* the same in bytes */
     unsigned in_flight;
-    bool stalled;          /* the destination refused the last attempt for now */
-    size_t stalled_bytes;  /* our part of host->stalled_bytes */
     size_t capacity;       /* this worker's shares of queue_size and num_consumers */
     unsigned consumers;
     struct br_timer again; /* for what could not be sent without memory; parked otherwise */
@@ -46,22 +43,11 @@ static size_t size_of(const struct br_queue *q, const struct br_item *item)
     }
 }
 
-/* Keeps the host informed of the bytes that cannot leave for now. */
-static void note_stall(struct br_queue *q, bool stalled)
-{
-    size_t now = stalled ? q->bytes : 0;
-    q->stalled = stalled;
-    q->node->host->stalled_bytes += now - q->stalled_bytes;
-    q->stalled_bytes = now;
-}
-
 static void account(struct br_queue *q, const struct br_item *item, bool in)
 {
     size_t size = size_of(q, item);
     q->size = in ? q->size + size : q->size - size;
-    q->bytes = in ? q->bytes + item->size : q->bytes - item->size;
     *q->size_metric = (double)q->size;
-    note_stall(q, q->stalled);
 }
 
 static void check_empty(struct br_queue *q)
@@ -115,7 +101,6 @@ static void on_sent(struct br_item *child, void *arg)
     *q->flight_metric = q->in_flight;
     br_list_remove(&item->link);
     account(q, item, false);
-    note_stall(q, o->verdict == BR_RETRY);
     if (item->done || item->parent) {
         br_item_finish(item, o); /* somebody waits for the result */
     } else {
@@ -353,7 +338,6 @@ void br_queue_drop(struct br_queue *q)
         br_batcher_free(q->batchers[s]);
         q->batchers[s] = NULL;
     }
-    note_stall(q, false);
 }
 
 void br_queue_free(struct br_queue *q)

@@ -352,6 +352,8 @@ int br_service_run(const struct br_config *config, const struct br_service_optio
     int rc = app.net && app.shared && app.workers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
     if (!app.workers)
         app.n_workers = 0;
+    if (app.net)
+        br_net_raise_descriptors(app.net);
     if (!rc)
         rc = make_workers(&app, err);
     const struct br_hosts hosts = {config->telemetry.metrics_endpoint, NULL,

@@ -25,16 +25,30 @@ struct br_progress {
 
 #define BR_PROGRESS_BYTES 4096
 
+/* What a client may owe a server. */
+enum br_owed {
+    BR_OWES_HEAD,    /* the rest of a head, or of a frame */
+    BR_OWES_BODY,    /* the rest of a body whose head is here */
+    BR_OWES_READING, /* room for a reply */
+};
+
 static inline void br_progress_start(struct br_progress *p, uint64_t now_ms)
 {
     *p = (struct br_progress){.since_ms = now_ms};
 }
 
-static inline void br_progress_add(struct br_progress *p, size_t bytes, uint64_t now_ms)
+/* `bytes` more came; `enough` of them are progress. */
+static inline void br_progress_count(struct br_progress *p, size_t bytes, size_t enough,
+                                     uint64_t now_ms)
 {
     p->bytes += bytes;
-    if (p->bytes >= BR_PROGRESS_BYTES)
+    if (p->bytes >= enough)
         br_progress_start(p, now_ms);
+}
+
+static inline void br_progress_add(struct br_progress *p, size_t bytes, uint64_t now_ms)
+{
+    br_progress_count(p, bytes, BR_PROGRESS_BYTES, now_ms);
 }
 
 struct br_conn_ops {
@@ -48,9 +62,11 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *c);
     /* True when neither a request nor a reply is under way. */
     bool (*idle)(const struct br_conn *c);
-    /* Servers: since when, in the clock of input, the client has made no progress with what it owes:
-     * the rest of a request, or room for a reply. UINT64_MAX when it owes nothing. */
-    uint64_t (*owes_since)(struct br_conn *c, uint64_t now_ms);
+    /* Servers: since when, in the clock of input, the client has made no progress with what it owes.
+     * UINT64_MAX when it owes nothing of that kind. */
+    uint64_t (*owes_since)(struct br_conn *c, uint64_t now_ms, enum br_owed what);
+    /* Servers: bytes of memory that requests hold which are not here as a whole. */
+    size_t (*held)(const struct br_conn *c);
     /* Take no new requests; finish those under way. */
     void (*shutdown)(struct br_conn *c);
     /* The connection is gone (or its owner gives it up). Frees `c`. */
@@ -59,13 +75,24 @@ struct br_conn_ops {
     bool (*can_send)(const struct br_conn *c);
     int (*send)(struct br_conn *c, struct br_exchange *x);
     void (*cancel)(struct br_conn *c, struct br_exchange *x);
+    /* Clients, and servers of HTTP/2 (NULL for those of HTTP/1.1): see br_conn_ping. */
     bool (*ping)(struct br_conn *c);
+};
+
+/* What a server's peer did wrong, in whose answer the connection ends. */
+enum br_conn_fault {
+    BR_FAULT_NONE,
+    BR_FAULT_PROTOCOL,
+    BR_FAULT_FLOOD, /* too much that costs us more than it; ENHANCE_YOUR_CALM */
 };
 
 struct br_conn {
     const struct br_conn_ops *ops;
     void (*wake)(struct br_conn *c, void *owner); /* set by the owner */
     void *owner;
+    uint64_t n_requests; /* servers: whose head has come */
+    enum br_conn_fault fault;
+    size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
     bool paused; /* feed it nothing for now; it wakes the owner when it takes more */
 };
 
@@ -74,11 +101,22 @@ static inline void br_conn_wake(struct br_conn *c)
     c->wake(c, c->owner);
 }
 
+/* For servers: `bytes` of a body came. */
+static inline void br_conn_body_progress(const struct br_conn *c, struct br_progress *p, size_t bytes,
+                                         uint64_t now_ms)
+{
+    br_progress_count(p, bytes, c->body_progress ? c->body_progress : BR_PROGRESS_BYTES, now_ms);
+}
+
 /* Limits of a server's connections. 0 everywhere means the default. */
 struct br_conn_limits {
     uint32_t max_concurrent_streams; /* 100 */
     uint32_t stream_window;          /* 4 MiB */
     uint32_t connection_window;      /* 16 MiB */
+    /* HTTP/2: a client whose PINGs come closer together than this is told to calm down, once it has
+     * done so three times between two replies (gRPC A8); 0: floods only. */
+    uint64_t ping_min_ms;
+    bool ping_without_stream; /* else, without requests under way, two hours apart */
 };
 
 /* Server sides. `peer` is copied. NULL when there is no memory. */

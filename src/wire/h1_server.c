@@ -139,6 +139,7 @@ static void begin(struct server *srv)
     }
     memcpy(r->peer, srv->peer, sizeof r->peer);
     srv->active = true;
+    srv->conn.n_requests++;
     srv->has_body = p->chunked || p->content_length > 0;
     srv->complete = false;
     srv->handed_over = false;
@@ -163,7 +164,7 @@ static void hand_over(struct server *srv)
 static void body_add(struct server *srv, const uint8_t *data, size_t len)
 {
     struct br_request *r = &srv->request;
-    br_progress_add(&srv->coming, len, srv->now_ms);
+    br_conn_body_progress(&srv->conn, &srv->coming, len, srv->now_ms);
     if (r->replied)
         return;
     br_request_body_add(r, data, len, r->content_length > 0 ? (size_t)r->content_length : 0);
@@ -181,6 +182,7 @@ static void refuse(struct server *srv)
         srv->active = false;
     }
     srv->closing = true;
+    srv->conn.fault = BR_FAULT_PROTOCOL;
     /* A peer of another protocol (a broken HTTP/2 preface, say) would take our words for its own. */
     if (!srv->is_http)
         return;
@@ -304,11 +306,25 @@ static bool idle(const struct br_conn *c)
 }
 
 /* The head has to come as a whole; a body has to go on coming. */
-static uint64_t owes_since(struct br_conn *c, uint64_t now_ms)
+static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
 {
     struct server *srv = server_of(c);
+    enum br_owed owed = srv->has_body && !srv->complete ? BR_OWES_BODY : BR_OWES_HEAD;
     srv->now_ms = now_ms;
-    return srv->mid_message && !srv->closing && !srv->conn.paused ? srv->coming.since_ms : UINT64_MAX;
+    if (!srv->mid_message || srv->closing || srv->conn.paused || what != owed)
+        return UINT64_MAX;
+    return srv->coming.since_ms;
+}
+
+static size_t held(const struct br_conn *c)
+{
+    const struct server *srv = server_of(c);
+    size_t bytes = srv->ahead ? srv->ahead->cap : 0;
+    if (srv->mid_message)
+        bytes += br_http1_held(&srv->parser);
+    if (srv->mid_message && srv->active && srv->request.body)
+        bytes += srv->request.body->cap;
+    return bytes;
 }
 
 static void shut_down(struct br_conn *c)
@@ -340,6 +356,7 @@ static const struct br_conn_ops server_ops = {
     .finished = finished,
     .idle = idle,
     .owes_since = owes_since,
+    .held = held,
     .shutdown = shut_down,
     .free = server_free,
 };

@@ -25,8 +25,16 @@
 #define GLITCH_BURST 200
 #define GLITCH_PER_S 50
 #define SKIPPED_MAX 64
+#define ENDS_KEPT 16
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 #define LATE_DATA_MIN 1024
+#define HEADS_MAX (768u << 10)   /* bytes of a connection's heads that are not answered */
+#define HEAD_MIN 512
+#define FIELDS_MIN 16
+#define REPLIES_MAX (192u << 10) /* bytes of replies that wait, above which no request is begun */
+#define REPLY_COST 1024          /* of one that waits, beside its body */
+#define PING_STRIKES 2         /* that are forgiven between two replies */
+#define PING_IDLE_MS 7200000u  /* between PINGs of a client that has no request under way */
 
 /* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
 #define UPDATES_FIRST 5
@@ -41,12 +49,16 @@ struct stream {
     int32_t id;
     bool begun;       /* the service knows it */
     bool ended;       /* the client sent everything */
-    bool discard;     /* handed over: what still comes is thrown away */
+    bool discard;     /* handed over or refused: what still comes is thrown away */
+    bool refused;     /* it is being reset; the service never hears of it */
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
     struct br_progress progress; /* of the request, then of the reply */
-    char *head;       /* headers: names and values, terminated */
-    size_t head_len, head_cap, head_sum;
+    size_t held; /* our part of server->held */
+    char *head;       /* headers: names and values, terminated; until the reply */
+    size_t head_len, head_sum, reply_bytes;
+    uint32_t head_cap, headers_cap;
+    struct br_header *headers; /* the same as pointers */
     uint8_t prefix[BR_GRPC_PREFIX];
     unsigned n_prefix;
     uint32_t message_len;
@@ -55,11 +67,16 @@ struct stream {
     struct br_str trailers; /* grpc-message and details, for the trailers */
     size_t details_at;
     unsigned grpc_status;
-    struct br_header headers[BR_REQUEST_HEADERS_MAX]; /* last: not cleared */
 };
 
 struct range {
     int32_t first, last;
+};
+
+/* A stream that the client ended. */
+struct end {
+    int32_t id;
+    bool reset;
 };
 
 struct server {
@@ -71,6 +88,9 @@ struct server {
     struct br_rope *pulling; /* where output goes while it is asked for */
     struct br_list streams;
     unsigned n_streams;
+    size_t held;    /* by requests that are not here as a whole */
+    size_t heads;   /* bytes of all heads */
+    size_t replies; /* bytes of replies that wait for the client */
     char peer[64];
     uint64_t now_ms;
     double tokens;
@@ -79,21 +99,65 @@ struct server {
     size_t skip;      /* input bytes before the next frame header */
     uint8_t head[BR_H2_FRAME_HEADER];
     unsigned n_head;
+    struct br_progress frame; /* of the one that is here in part */
+    uint64_t ping_min_ms, pinged_ms;
+    unsigned ping_strikes;
+    bool ping_without_stream, pinged, ping_waits; /* waits: our own, for its answer */
+    bool replied_since_ping;
     int32_t last_stream;
     struct range skipped[SKIPPED_MAX];
     unsigned n_skipped;
+    struct end ends[ENDS_KEPT]; /* the last ones */
+    unsigned n_ends;
     bool broken, data_since_ping;
 };
 
+static size_t head_bytes(const struct stream *s)
+{
+    return s->head_cap + s->headers_cap * sizeof *s->headers;
+}
+
+/* Brings what an unfinished request holds up to date. */
+static void count_held(struct stream *s, bool unfinished)
+{
+    size_t now = unfinished ? head_bytes(s) + (s->request.body ? s->request.body->cap : 0) : 0;
+    s->server->held += now - s->held;
+    s->held = now;
+}
+
+static void head_free(struct stream *s)
+{
+    struct br_request *r = &s->request;
+    s->server->heads -= head_bytes(s);
+    br_free(s->head);
+    br_free(s->headers);
+    s->head = NULL;
+    s->headers = NULL;
+    s->head_cap = s->headers_cap = 0;
+    r->n_headers = 0;
+    r->method = r->path = r->query = r->scheme_host = "";
+}
+
 static void stream_free(struct stream *s)
 {
+    count_held(s, false);
+    head_free(s);
+    s->server->replies -= s->reply_bytes;
     br_list_remove(&s->link);
     s->server->n_streams--;
     br_buf_unref(s->request.body);
     br_buf_unref(s->out);
     br_str_release(&s->trailers);
-    br_free(s->head);
     br_free(s);
+}
+
+static void calm_down(struct server *srv)
+{
+    if (srv->broken)
+        return;
+    srv->broken = true;
+    srv->conn.fault = BR_FAULT_FLOOD;
+    (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
 /* Takes a token for something that costs us more than the client; false when it is too much. */
@@ -106,10 +170,7 @@ static bool afford(struct server *srv)
     srv->tokens -= 1;
     if (srv->tokens >= 0)
         return true;
-    if (!srv->broken) {
-        srv->broken = true;
-        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_ENHANCE_YOUR_CALM);
-    }
+    calm_down(srv);
     return false;
 }
 
@@ -120,10 +181,9 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct server *srv = user;
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;
-    struct stream *s = br_malloc(sizeof *s);
+    struct stream *s = br_calloc(1, sizeof *s);
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    memset(s, 0, offsetof(struct stream, headers));
     s->server = srv;
     s->id = frame->hd.stream_id;
     br_progress_start(&s->progress, srv->now_ms);
@@ -133,22 +193,44 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
+/* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2 has to
+ * be told, too, or it goes on to read it. */
+static void refuse(struct stream *s, uint32_t code)
+{
+    s->refused = s->discard = true;
+    head_free(s);
+    count_held(s, false);
+    (void)nghttp2_submit_rst_stream(s->server->session, NGHTTP2_FLAG_NONE, s->id, code);
+}
+
 static bool head_add(struct stream *s, const uint8_t *text, size_t len)
 {
-    if (s->head_len + len + 1 > s->head_cap) {
-        size_t cap = s->head_cap ? s->head_cap * 2 : 1024;
-        while (cap < s->head_len + len + 1)
-            cap *= 2;
-        char *p = br_realloc(s->head, cap);
-        if (!p)
-            return false;
-        s->head = p;
-        s->head_cap = cap;
-    }
-    memcpy(s->head + s->head_len, text, len);
+    size_t need = s->head_len + len + 1;
+    if (br_grow(&s->head, &s->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1, 2 * BR_REQUEST_HEAD_MAX))
+        return false;
+    if (len)
+        memcpy(s->head + s->head_len, text, len);
     s->head[s->head_len + len] = '\0';
-    s->head_len += len + 1;
+    s->head_len = need;
     return true;
+}
+
+/* Keeps a field. Offsets for now: the block may move while it grows. */
+static bool field_add(struct stream *s, const uint8_t *name, size_t name_len, const uint8_t *value,
+                      size_t value_len)
+{
+    struct br_request *r = &s->request;
+    size_t before = head_bytes(s), need = r->n_headers + 1;
+    uintptr_t name_at = s->head_len, value_at = s->head_len + name_len + 1;
+    bool ok = br_grow(&s->headers, &s->headers_cap, need > FIELDS_MIN ? need : FIELDS_MIN,
+                      sizeof *s->headers, BR_REQUEST_HEADERS_MAX) == 0 &&
+              head_add(s, name, name_len) && head_add(s, value, value_len);
+    s->server->heads += head_bytes(s) - before;
+    count_held(s, true);
+    if (ok)
+        s->headers[r->n_headers++] =
+            (struct br_header){(const char *)name_at, (const char *)value_at};
+    return ok;
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
@@ -156,7 +238,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      void *user)
 {
     (void)flags;
-    (void)user;
+    struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (!s)
         return 0;
@@ -165,16 +247,12 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0; /* trailers */
-    /* Offsets for now: the block may move while it grows. */
-    struct br_header *h = &s->headers[s->request.n_headers];
-    h->name = (const char *)(uintptr_t)s->head_len;
-    if (!head_add(s, name, name_len))
+    if (!field_add(s, name, name_len, value, value_len))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    h->value = (const char *)(uintptr_t)s->head_len;
-    if (!head_add(s, value, value_len))
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    s->request.n_headers++;
-    return 0;
+    if (srv->heads <= HEADS_MAX)
+        return 0;
+    refuse(s, NGHTTP2_ENHANCE_YOUR_CALM);
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
 static void reply(struct br_request *request, const struct br_response *response);
@@ -220,6 +298,12 @@ static void begin(struct stream *s)
 {
     struct server *srv = s->server;
     struct br_request *r = &s->request;
+    if (s->refused)
+        return;
+    if (srv->replies > REPLIES_MAX) { /* the client may send it again, when it has read them */
+        refuse(s, NGHTTP2_REFUSED_STREAM);
+        return;
+    }
     finish_head(s);
     r->service = srv->service;
     r->pool = srv->pool;
@@ -227,6 +311,7 @@ static void begin(struct stream *s)
     r->reply = reply;
     memcpy(r->peer, srv->peer, sizeof r->peer);
     s->begun = true;
+    srv->conn.n_requests++;
     r->service->begin(r->service, r);
 }
 
@@ -239,6 +324,7 @@ static void body_done(struct stream *s)
     if (r->replied || s->discard)
         return;
     s->discard = true;
+    count_held(s, false);
     r->service->body(r->service, r);
 }
 
@@ -296,7 +382,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     (void)nghttp2_session_consume(session, id, len);
     if (!s)
         return 0;
-    br_progress_add(&s->progress, len, srv->now_ms);
+    br_conn_body_progress(&srv->conn, &s->progress, len, srv->now_ms);
     if (s->request.replied) {
         s->thrown_away += len;
         if (s->thrown_away >= EARLY_MAX)
@@ -308,6 +394,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
         grpc_add(s, data, len);
     else
         http_add(s, data, len);
+    count_held(s, true);
     if (s->request.body_error)
         body_done(s);
     return 0;
@@ -317,6 +404,8 @@ static void end_of_request(struct stream *s)
 {
     struct br_request *r = &s->request;
     s->ended = true;
+    if (s->refused)
+        return;
     resume(s);
     if (r->grpc && (s->n_prefix < BR_GRPC_PREFIX || (r->body ? r->body->len : 0) < s->message_len))
         br_request_body_fail(r, BR_BODY_MALFORMED);
@@ -324,6 +413,37 @@ static void end_of_request(struct stream *s)
 }
 
 /* --- Frames --------------------------------------------------------------------------------- */
+
+/* What a client's keepalive may cost us (gRPC A8, as grpc-go keeps it). */
+static void check_ping_policy(struct server *srv)
+{
+    bool busy = srv->n_streams > 0 || srv->ping_without_stream;
+    uint64_t apart = busy ? srv->ping_min_ms : PING_IDLE_MS;
+    if (srv->replied_since_ping)
+        srv->ping_strikes = 0;
+    else if (srv->pinged && srv->now_ms - srv->pinged_ms < apart)
+        srv->ping_strikes++;
+    srv->replied_since_ping = false;
+    srv->pinged = true;
+    srv->pinged_ms = srv->now_ms;
+    if (srv->ping_strikes > PING_STRIKES)
+        calm_down(srv);
+}
+
+static void on_ping(struct server *srv, bool ack)
+{
+    if (ack && srv->ping_waits) {
+        srv->ping_waits = false;
+        return;
+    }
+    if (!ack && srv->ping_min_ms)
+        check_ping_policy(srv);
+    /* grpc-go measures the path with a PING after data; those are part of the traffic. */
+    if (!ack && srv->data_since_ping)
+        srv->data_since_ping = false;
+    else
+        (void)afford(srv);
+}
 
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
@@ -350,12 +470,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
         return 0;
     }
     case NGHTTP2_PING:
-        /* grpc-go measures the path with a PING after data; those are part of the traffic. */
-        if (srv->data_since_ping) {
-            srv->data_since_ping = false;
-            return 0;
-        }
-        (void)afford(srv);
+        on_ping(srv, frame->hd.flags & NGHTTP2_FLAG_ACK);
         return 0;
     case NGHTTP2_PRIORITY:
     case NGHTTP2_RST_STREAM:
@@ -404,8 +519,14 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 {
     struct server *srv = user;
     bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
-    if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)
+    if (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) {
         allow_updates(srv, frame->hd.type);
+        srv->replied_since_ping = true;
+    }
+    if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR &&
+        !srv->conn.fault)
+        srv->conn.fault = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM ? BR_FAULT_FLOOD
+                                                                                : BR_FAULT_PROTOCOL;
     if (end && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS)) {
         /* Answered before the client had sent all (section 8.1): the rest is not wanted. */
         const struct stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
@@ -576,6 +697,10 @@ static void reply(struct br_request *request, const struct br_response *response
         (void)nghttp2_submit_rst_stream(srv->session, NGHTTP2_FLAG_NONE, s->id,
                                         NGHTTP2_INTERNAL_ERROR);
     request->body = br_buf_unref(request->body);
+    head_free(s);
+    count_held(s, false);
+    s->reply_bytes = REPLY_COST + (s->out ? s->out->cap : 0) + s->trailers.cap;
+    srv->replies += s->reply_bytes;
     br_progress_start(&s->progress, srv->now_ms);
     br_conn_wake(&srv->conn);
 }
@@ -595,6 +720,29 @@ static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t 
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
+/* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which does
+ * not remember closed streams, would not notice. */
+static bool is_after_end(const struct server *srv, int32_t id)
+{
+    bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);
+    for (unsigned i = 0; i < ENDS_KEPT && i < srv->n_ends; i++)
+        if (srv->ends[i].id == id && (srv->ends[i].reset || !open))
+            return true;
+    return false;
+}
+
+static void check_end(struct server *srv, uint8_t type, uint8_t flags, int32_t id)
+{
+    bool reset = type == NGHTTP2_RST_STREAM;
+    bool carries = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
+    if (carries && !srv->broken && is_after_end(srv, id)) {
+        srv->broken = true;
+        (void)nghttp2_session_terminate_session(srv->session, NGHTTP2_STREAM_CLOSED);
+    }
+    if (reset || (carries && (flags & NGHTTP2_FLAG_END_STREAM)))
+        srv->ends[srv->n_ends++ % ENDS_KEPT] = (struct end){id, reset};
+}
+
 /* Counts what nghttp2's callbacks do not tell of, by the frame's header. */
 static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADER])
 {
@@ -602,6 +750,8 @@ static void count_frame(struct server *srv, const uint8_t head[BR_H2_FRAME_HEADE
     uint8_t type = head[3];
     uint32_t id = (uint32_t)head[5] << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8];
     srv->skip = len;
+    br_progress_start(&srv->frame, srv->now_ms);
+    check_end(srv, type, head[4], (int32_t)(id & INT32_MAX));
     if (type == NGHTTP2_WINDOW_UPDATE && srv->updates > 0)
         srv->updates--;
     else if (type == NGHTTP2_WINDOW_UPDATE || type > NGHTTP2_CONTINUATION ||
@@ -617,6 +767,8 @@ static void count_frames(struct server *srv, const uint8_t *data, size_t len)
         size_t n = srv->skip < (size_t)(end - data) ? srv->skip : (size_t)(end - data);
         srv->skip -= n;
         data += n;
+        if (srv->n_head == 0)
+            br_progress_start(&srv->frame, srv->now_ms);
         while (srv->n_head < BR_H2_FRAME_HEADER && data < end)
             srv->head[srv->n_head++] = *data++;
         if (srv->n_head < BR_H2_FRAME_HEADER)
@@ -632,6 +784,7 @@ static int input(struct br_conn *c, const uint8_t *data, size_t len, uint64_t no
     if (srv->now_ms == 0)
         srv->tokens_at_ms = now_ms;
     srv->now_ms = now_ms;
+    br_progress_add(&srv->frame, len, now_ms);
     count_frames(srv, data, len); /* before: a stream may be closed by what comes after its frame */
     ssize_t n = nghttp2_session_mem_recv(srv->session, data, len);
     if (n < 0 && n != NGHTTP2_ERR_NOMEM)
@@ -669,18 +822,40 @@ static bool idle(const struct br_conn *c)
     return server_of(c)->n_streams == 0;
 }
 
-static uint64_t owes_since(struct br_conn *c, uint64_t now_ms)
+static bool owes(const struct stream *s, enum br_owed what)
+{
+    if (s->request.replied)
+        return what == BR_OWES_READING;
+    return !s->ended && what == (s->begun ? BR_OWES_BODY : BR_OWES_HEAD);
+}
+
+static uint64_t owes_since(struct br_conn *c, uint64_t now_ms, enum br_owed what)
 {
     struct server *srv = server_of(c);
-    uint64_t since = UINT64_MAX;
+    bool half_frame = what == BR_OWES_HEAD && (srv->skip || srv->n_head);
+    uint64_t since = half_frame ? srv->frame.since_ms : UINT64_MAX;
     srv->now_ms = now_ms;
     for (const struct br_list *l = srv->streams.next; l != &srv->streams; l = l->next) {
         const struct stream *s = br_container_of(l, struct stream, link);
-        bool owes = !s->ended || s->request.replied;
-        if (owes && s->progress.since_ms < since)
+        if (owes(s, what) && s->progress.since_ms < since)
             since = s->progress.since_ms;
     }
     return since;
+}
+
+static size_t held(const struct br_conn *c)
+{
+    return server_of(c)->held;
+}
+
+static bool ping(struct br_conn *c)
+{
+    struct server *srv = server_of(c);
+    if (srv->ping_waits)
+        return false;
+    srv->ping_waits = nghttp2_submit_ping(srv->session, NGHTTP2_FLAG_NONE, NULL) == 0;
+    br_conn_wake(c);
+    return true;
 }
 
 static void shut_down(struct br_conn *c)
@@ -713,7 +888,9 @@ static const struct br_conn_ops server_ops = {
     .finished = finished,
     .idle = idle,
     .owes_since = owes_since,
+    .held = held,
     .shutdown = shut_down,
+    .ping = ping,
     .free = server_free,
 };
 
@@ -747,6 +924,8 @@ struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *poo
     srv->tokens = GLITCH_BURST;
     srv->updates = UPDATES_FIRST;
     srv->skip = NGHTTP2_CLIENT_MAGIC_LEN;
+    srv->ping_min_ms = limits->ping_min_ms;
+    srv->ping_without_stream = limits->ping_without_stream;
     br_list_init(&srv->streams);
     (void)snprintf(srv->peer, sizeof srv->peer, "%s", peer);
     uint32_t streams = limits->max_concurrent_streams ? limits->max_concurrent_streams : 100;

@@ -33,6 +33,12 @@ void br_http1_release(struct br_http1 *p)
     *p = (struct br_http1){0};
 }
 
+size_t br_http1_held(const struct br_http1 *p)
+{
+    const struct br_http1_impl *i = p->impl;
+    return i->line.cap + i->head.cap + i->headers_cap * sizeof *i->headers;
+}
+
 void br_http1_expect_no_body(struct br_http1 *p)
 {
     p->impl->no_body = true;

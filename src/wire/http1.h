@@ -63,6 +63,9 @@ int br_http1_init(struct br_http1 *p, bool responses);
 /* Accepts a zeroed parser. */
 void br_http1_release(struct br_http1 *p);
 
+/* Bytes of memory that the head, and a line that is not complete, take. */
+size_t br_http1_held(const struct br_http1 *p);
+
 /* Responses only: the request that the next response answers was a HEAD (it has no body). Before its
  * first byte is fed. */
 void br_http1_expect_no_body(struct br_http1 *p);

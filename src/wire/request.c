@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 
-#define GROWTH 4 /* a buffer is at most so many times what came */
+#define LARGE (1u << 20)
 
 const char *br_request_header(const struct br_request *r, const char *name)
 {
@@ -24,6 +24,33 @@ void br_request_body_fail(struct br_request *r, enum br_body_error error)
     r->body = br_buf_unref(r->body);
 }
 
+/* How large to make the buffer of a body of which `need` bytes are here: with room for as much again, of
+ * large ones for a quarter. */
+static size_t size_for(const struct br_request *r, size_t need, size_t expected)
+{
+    size_t want = need + (need < LARGE ? need : need / 4);
+    if (expected > need && want > expected)
+        want = expected;
+    return want > r->max_body ? r->max_body : want;
+}
+
+/* Makes room for `need` bytes, as far as the memory budget has it. */
+static int body_reserve(struct br_request *r, size_t need, size_t expected)
+{
+    size_t cap = r->body ? r->body->cap : 0, want = size_for(r, need, expected);
+    if (need <= cap)
+        return 0;
+    if (!r->body && expected <= need)
+        want = need;
+    if (!br_pool_fits(r->pool, want - cap))
+        return BR_ENOMEM;
+    if (!r->body)
+        r->body = br_buf_new(r->pool, want);
+    else if (br_buf_reserve(&r->body, want))
+        return br_buf_reserve(&r->body, need);
+    return r->body ? 0 : BR_ENOMEM;
+}
+
 void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, size_t expected)
 {
     size_t have = r->body ? r->body->len : 0;
@@ -33,18 +60,8 @@ void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, 
         br_request_body_fail(r, BR_BODY_TOO_BIG);
         return;
     }
-    size_t need = have + len, want = need;
-    if (expected > need)
-        want = expected / GROWTH < need ? expected : need * GROWTH;
-    int rc = 0;
-    if (!r->body) {
-        r->body = br_buf_new(r->pool, want);
-        rc = r->body ? 0 : BR_ENOMEM;
-    } else if (need > r->body->cap) {
-        rc = br_buf_reserve(&r->body, expected > need ? want : 2 * need);
-        if (rc)
-            rc = br_buf_reserve(&r->body, need);
-    }
+    size_t need = have + len;
+    int rc = body_reserve(r, need, expected);
     if (!rc)
         rc = br_buf_append(&r->body, data, len, need);
     if (rc)

@@ -4,10 +4,13 @@ HPACK bombs, request smuggling, and connections in numbers. The server ends them
 serves everybody else meanwhile."""
 
 import itertools
+import resource
 import time
 
+import hpack
 import pytest
 
+import certs
 import clients
 import otlp
 import raw
@@ -87,6 +90,17 @@ FLOODS = {
         [frame(HEADERS, END_HEADERS | END_STREAM, 1, block(TRACES.method) + b"\x40" + literal(b"x", b"y" * 4000)[1:])],
         (frame(HEADERS, END_HEADERS | END_STREAM, n, block(TRACES.method) + b"\xbe" * 16000)
          for n in itertools.count(3, 2))),
+    "answers to pings that were not sent": repeated(frame(PING, 1, 0, b"12345678")),
+    "frames after the end of a stream": repeated(frame(DATA, 0, 1, b"x"),
+                                                 first=request(1, flags=END_HEADERS | END_STREAM)),
+    "frames after a reset": repeated(frame(DATA, 0, 1, b"x"), first=OPEN + frame(RST_STREAM, 0, 1, b"\0\0\0\x08")),
+    "resets of streams that never were": streams(lambda n: frame(RST_STREAM, 0, n, b"\0\0\0\x08")),
+    "headers without a name": streams(lambda n: request(n, (b"", b""), (b"", b"x"))),
+    "small frames of a large head": streams(
+        lambda n: frame(HEADERS, 0, n, block(TRACES.method, GRPC))
+        + b"".join(frame(CONTINUATION, 0, n, literal(b"a", b"b")) for _ in range(20))),
+    "windows that change": repeated(*(frame(SETTINGS, payload=b"\0\4" + n.to_bytes(4, "big"))
+                                      for n in (0, 65535, 2**31 - 1))),
     "data on a stream that never was": repeated(frame(DATA, 0, 1, b"x")),
     "even streams": repeated(frame(HEADERS, END_HEADERS, 2, block(TRACES.method))),
     "headers on stream 0": repeated(frame(HEADERS, END_HEADERS, 0, block(TRACES.method))),
@@ -150,6 +164,178 @@ def test_attackers_cost_little(braid):
     assert worst < 5
     if not raw.sanitized(server.process.pid):
         assert {name: kib for name, kib in grown.items() if kib > 20 * 1024} == {}
+
+
+def pairs(name, value, settings={"header table": 1, "streams": 3, "window": 4}):
+    return settings[name].to_bytes(2, "big") + value.to_bytes(4, "big")
+
+
+def crowd(server, port, n, first, prepare=lambda attacker, i: None, **options):
+    """n attackers at once, who have sent what they send."""
+    attackers = []
+    for i in range(n):
+        attackers.append(Raw(getattr(server, port), first, **options))
+        prepare(attackers[-1], i)
+    return attackers
+
+
+def check_growth(server, n, most_kib, attack):
+    """What n attackers cost while they are connected; others are served meanwhile."""
+    healthy(server)
+    before = raw.memory_kib(server.process.pid)
+    attackers = attack()
+    healthy(server)
+    each = (raw.memory_kib(server.process.pid) - before) / n
+    for attacker in attackers:
+        attacker.socket.close()
+    if not raw.sanitized(server.process.pid):
+        assert each <= most_kib, f"{each:.0f} KiB each"
+
+
+def arrived(attacker):
+    """The server has read everything."""
+    attacker.send(frame(PING, payload=b"are here"))
+    attacker.wait(lambda: attacker.read() or any(f[0] == PING for f in attacker.frames()))
+
+
+def test_heads_out_of_the_table_are_bounded(braid):
+    """A hundred streams with 60 KiB of header each, 20 KB on the wire: a mebibyte a connection."""
+    server = braid(pipelines({"nop": {}}, workers=1))
+    table = block(TRACES.method, GRPC) + b"\x40" + literal(b"x", b"y" * 4000)[1:]
+
+    def attack():
+        attackers = crowd(server, "grpc", 20, raw.PREFACE + frame(SETTINGS))
+        for attacker in attackers:
+            for n in range(1, 200, 2):
+                more = table if n == 1 else block(TRACES.method, GRPC)
+                attacker.send(frame(HEADERS, END_HEADERS, n, more + b"\xbe" * 14))
+            arrived(attacker)
+        return attackers
+    check_growth(server, 20, 1024, attack)
+
+
+@pytest.mark.parametrize("streams_each", [90, 5000])
+def test_answers_that_are_not_read_are_bounded(braid, streams_each):
+    """Windows of nothing, and requests whose answers wait."""
+    server = braid(pipelines({"nop": {}}, workers=1))
+    message = b"\0" + len(BODY).to_bytes(4, "big") + BODY
+
+    def attack():
+        attackers = crowd(server, "grpc", 100, raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)))
+        for attacker in attackers:
+            for n in range(1, 2 * streams_each, 2):
+                if not attacker.send(request(n) + frame(DATA, END_STREAM, n, message)):
+                    break
+            arrived(attacker)
+        return attackers
+    check_growth(server, 100, 256, attack)
+
+
+# --- Slow clients ----------------------------------------------------------------------------------
+
+MANY = 1000
+H2 = raw.PREFACE + frame(SETTINGS)
+HEAD = block(TRACES.path, (b"content-type", b"application/json"))
+BEGUN, WHOLE = (frame(HEADERS, END_HEADERS | flag, 1, HEAD) for flag in (0, END_STREAM))
+POST = b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+CLIENT_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(20)
+
+# What they send, before they only wait; and why they are closed.
+SLOW = {
+    "nothing": (b"", "handshake_timeout"),
+    "half a preface": (raw.PREFACE[:12], "handshake_timeout"),
+    "a preface": (raw.PREFACE, "first_request_timeout"),
+    "a preface and settings": (H2, "first_request_timeout"),
+    "half a frame's header": (raw.PREFACE + frame(SETTINGS)[:5], "first_request_timeout"),
+    "half of settings": (raw.PREFACE + frame(SETTINGS, payload=bytes(60))[:40], "first_request_timeout"),
+    "half a head in HTTP/2": (H2 + WHOLE[:20], "first_request_timeout"),
+    "a head that goes on": (H2 + frame(HEADERS, 0, 1, block(TRACES.path)), "first_request_timeout"),
+    "half a head": (POST, "first_request_timeout"),
+    "half a body": (POST + b"Content-Length: 1000000\r\n\r\n{", "slow_body"),
+    "half a chunk": (POST + b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n{", "slow_body"),
+    "half a body in HTTP/2": (H2 + BEGUN + frame(DATA, 0, 1, b"{"), "slow_body"),
+    "half a frame after a request": (H2 + WHOLE + frame(PING, payload=b"12345678")[:12], "slow_request"),
+    "a request, and no window": (raw.PREFACE + frame(SETTINGS, payload=pairs("window", 0)) + WHOLE, "slow_reader"),
+    "half a handshake": (CLIENT_HELLO, "handshake_timeout"),
+}
+
+
+def raise_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+
+
+def closed(server, reason):
+    found = server.metrics().get("braid_server_connections_closed", {})
+    return sum(value for labels, value in found.items() if f'reason="{reason}"' in labels)
+
+
+def connections(server, port):
+    found = server.metrics()["braid_server_connections"]
+    return sum(value for labels, value in found.items() if f"otlp {port}" in labels)
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_clients_are_closed(braid, tmp_path, name):
+    """A thousand of a kind: they cost little and go when their time is up, and others are served."""
+    raise_descriptors()
+    first, reason = SLOW[name]
+    pem = str(certs.self_signed(tmp_path))
+    tls = {"tls": {"cert_file": pem, "key_file": pem}} if name == "half a handshake" else {}
+    slow = {"first_request_timeout": "2s", "read_timeout": "3s", **tls}
+    server = braid(pipelines({"nop": {}}, http=slow, workers=2))
+
+    def check():
+        clients.grpc(server.grpc, TRACES, BODY).expect_ok()
+    check()
+    before = raw.memory_kib(server.process.pid)
+    attackers = crowd(server, "http", MANY, first)
+    check()
+    each = (raw.memory_kib(server.process.pid) - before) / MANY
+    until(lambda: closed(server, reason) == MANY, f"{MANY} connections to be closed for {reason}")
+    check()
+    for attacker in attackers:
+        attacker.socket.close()
+    if not raw.sanitized(server.process.pid):
+        assert each <= 256, f"{each:.0f} KiB each"
+
+
+# --- Room ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+def test_few_descriptors_lock_nobody_out(braid, port):
+    """Sixty descriptors, and eighty clients that connect and do nothing."""
+    server = braid(pipelines({"nop": {}}, workers=2))
+    healthy(server)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
+    attackers = crowd(server, port, 80, H2)
+    for _ in range(5):
+        healthy(server)
+    until(lambda: closed(server, "made_room") >= 20, "idle connections to make room")
+    for attacker in attackers:
+        attacker.socket.close()
+
+
+@pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
+def test_connections_have_a_limit(braid, key):
+    """Over all workers; who uses a connection keeps it, who does not makes room."""
+    server = braid(pipelines({"nop": {}}, http={key: 8}, workers=3))
+    idle = crowd(server, "http", 8, b"")
+    busy = []
+    for n in range(7):
+        busy.append(Raw(server.http, H2 + BEGUN))
+        until(lambda n=n: closed(server, "made_room") == n + 1, "one to make room")
+    clients.http(server.http, TRACES.path, BODY, otlp.PROTOBUF).expect_ok()
+    assert sum(attacker.read() for attacker in idle) == 8
+    until(lambda: connections(server, "http") == 7, "that client to be gone")
+    last = Raw(server.http, H2 + BEGUN)
+    arrived(last)
+    with Raw(server.http) as late:  # all eight have requests under way
+        late.wait()
+    assert closed(server, "limit") == 1
+    assert not any(attacker.read() for attacker in busy)
+    for attacker in (*idle, *busy, last):
+        attacker.socket.close()
 
 
 def test_promises_take_no_memory(braid):
@@ -228,6 +414,49 @@ def test_client_that_never_reads(server, port):
         assert grown <= 4096, f"{grown} KiB"
 
 
+# --- gRPC ------------------------------------------------------------------------------------------
+
+
+def call(server, *data, headers=(), kind=GRPC):
+    """The trailers of a call whose DATA frames are given, and whether the connection still serves."""
+    with h2(server.grpc) as client:
+        client.send(frame(HEADERS, END_HEADERS, 1, block(TRACES.method, kind, *headers)))
+        for n, piece in enumerate(data):
+            client.send(frame(DATA, END_STREAM if n + 1 == len(data) else 0, 1, piece))
+        client.wait(lambda: client.read()
+                    or any(f[0] in (HEADERS, RST_STREAM) and (f[1] & END_STREAM or f[0] == RST_STREAM)
+                           for f in client.frames()))
+        client.send(request(3) + frame(DATA, END_STREAM, 3, MESSAGE))
+        client.wait(lambda: any(f[0] == HEADERS and f[2] == 3 for f in client.frames()))
+        return b"".join(f[3] for f in client.frames() if f[0] == HEADERS and f[2] == 1)
+
+
+MESSAGE = b"\0" + len(BODY).to_bytes(4, "big") + BODY
+CALLS = {
+    "a length of 2^32 - 1": ([b"\0\xff\xff\xff\xff", b"x"], (), b"8"),
+    "two messages": ([MESSAGE + MESSAGE], (), b"3"),
+    "half a message": ([MESSAGE[:-1]], (), b"3"),
+    "half a prefix": ([MESSAGE[:4]], (), b"3"),
+    "nothing": ([b""], (), b"3"),
+    "a flag of 2": ([b"\2" + MESSAGE[1:]], (), b"3"),
+    "compressed, by nothing": ([b"\1" + MESSAGE[1:]], (), b"13"),
+    "compressed, by what is unknown": ([b"\1" + MESSAGE[1:]], ((b"grpc-encoding", b"snappy"),), b"12"),
+    "a time-out that overflows": ([MESSAGE], ((b"grpc-timeout", b"99999999999999999999H"),), b"0"),
+    "a time-out of letters": ([MESSAGE], ((b"grpc-timeout", b"soon"),), b"0"),
+    "no te": ([MESSAGE], (), b"0"),
+    "byte by byte": ([MESSAGE[i:i + 1] for i in range(len(MESSAGE))], (), b"0"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_are_answered(server, name):
+    data, headers, status = CALLS[name]
+    trailers = hpack.Decoder().decode(call(server, *data, headers=headers))
+    assert dict(trailers).get("grpc-status") == status.decode(), trailers
+    if name == "compressed, by what is unknown":
+        assert "gzip" in dict(trailers)["grpc-accept-encoding"]
+
+
 # --- HTTP/1.1 --------------------------------------------------------------------------------------
 
 NEXT = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -282,6 +511,11 @@ SMUGGLING = {
     "chunk longer than its size": post(CHUNKED[:-2], body=b"2\r\n{}}\r\n0\r\n\r\n"),
     "trailer without a colon": post(CHUNKED[:-2], body=b"2\r\n{}\r\n0\r\nnothing\r\n\r\n"),
     "absolute form of another scheme": b"POST ftp://h/v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+    "absolute form of another host": post(b"Content-Length: 2", body=b"{}",
+                                          start=b"POST http://other/v1/traces HTTP/1.1\r\n"),
+    "CR in a value": post(b"A: b\rc", b"Content-Length: 2", body=b"{}"),
+    "an expectation of something else": post(b"Expect: 200-ok", b"Content-Length: 2", body=b"{}"),
+    "user and password in the target": b"POST http://a:b@h/v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
     "blank in the target": b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n",
     "no version": b"GET /v1/traces\r\n",
     "version 1.2.3": b"GET / HTTP/1.2.3\r\nHost: h\r\n\r\n",
@@ -313,6 +547,20 @@ def test_smuggling_is_refused(server, port, name):
         assert b"\r\nConnection: close\r\n" in answer
 
 
+def test_a_client_that_asks_first_is_told_to_go_on(server):
+    with Raw(server.http) as client:
+        client.send(post(b"Expect: 100-continue", b"Content-Length: 2"))
+        client.wait(lambda: client.got == b"HTTP/1.1 100 Continue\r\n\r\n")
+        client.send(b"{}")
+        client.wait(lambda: client.got.count(b"HTTP/1.1 200 OK\r\n") == 1)
+
+
+def test_both_ports_speak_http_2(server):
+    for port in (server.grpc, server.http):
+        with h2(port) as client:
+            arrived(client)
+
+
 @pytest.mark.parametrize("name", ["plain", "chunked", "upgrade", "absolute form", "blank line before"])
 def test_what_is_allowed_is_not_refused(server, name):
     requests = {
@@ -331,7 +579,7 @@ def test_thousands_of_connections_leave_nothing(braid):
     server = braid(pipelines({"nop": {}}, workers=3))
     address = {"grpc": server.grpc, "http": server.http}
 
-    def crowd(n):
+    def come_and_go(n):
         for i in range(n):
             first = (b"", raw.PREFACE, raw.PREFACE + frame(SETTINGS) + request(1), b"GET / HT", NEXT)[i % 5]
             with Raw(address["grpc" if i % 2 else "http"], first):
@@ -340,9 +588,9 @@ def test_thousands_of_connections_leave_nothing(braid):
 
     def connections():
         return sum(server.metrics()["braid_server_connections"].values())
-    crowd(3000)
+    come_and_go(3000)
     before = raw.memory_kib(server.process.pid)
-    crowd(3000)
+    come_and_go(3000)
     until(lambda: connections() <= 1, "the connections to be gone")
     grown = raw.memory_kib(server.process.pid) - before
     if not raw.sanitized(server.process.pid):

@@ -38,6 +38,14 @@ def block(path, *more, method=b"POST"):
     return b"".join(literal(*field) for field in fields)
 
 
+def ready(sock, events, timeout_s):
+    """Waits a while for a socket; with poll, which knows descriptors over 1023."""
+    poll = select.poll()
+    if sock:
+        poll.register(sock, events)
+    poll.poll(timeout_s * 1000)
+
+
 class Raw:
     """A connection that remembers what came."""
 
@@ -83,7 +91,7 @@ class Raw:
                 self.sent += n
                 view = view[n:]
             except BlockingIOError:
-                select.select([self.socket], [self.socket], [], 0.1)
+                ready(self.socket, select.POLLIN | select.POLLOUT, 0.1)
             except OSError:
                 self.ended = True
         return not view
@@ -93,7 +101,7 @@ class Raw:
         end = time.monotonic() + deadline_s
         while not (self.read() if condition is None else condition()):
             assert time.monotonic() < end, f"in vain; got {bytes(self.got[-300:])!r}"
-            select.select([self.socket] if not self.ended else [], [], [], 0.02)
+            ready(None if self.ended else self.socket, select.POLLIN, 0.02)
             self.read()
         return self
 

@@ -24,6 +24,7 @@ struct h2_check {
     struct br_rope out; /* what the server sent */
     struct br_str log;  /* "begin /path; body 5 abcde; gone; " */
     size_t max_body;    /* 0: 4,096 */
+    size_t reply_bytes; /* of a body; 0: "done" */
     unsigned n_begun, n_bodies, n_gone, n_replied;
     struct br_request *waiting[H2_CHECK_MAX]; /* for h2_check_answer */
     unsigned n_waiting;
@@ -44,14 +45,17 @@ static inline bool h2_check_is(const struct br_request *r, const char *path)
 static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
 {
     static const struct br_header more = {"x-more", "1"};
+    static const char body[65536];
     bool fail = h2_check_is(r, "/grpc/fail");
+    const char *text = c->reply_bytes ? body : h2_check_is(r, "/empty") ? NULL : "done";
     r->user = NULL;
     c->n_replied++;
     br_request_reply(r, &(struct br_response){.status = 200,
                                               .content_type = "text/plain",
                                               .headers = &more,
                                               .n_headers = 1,
-                                              .text = h2_check_is(r, "/empty") ? NULL : "done",
+                                              .text = text,
+                                              .text_len = c->reply_bytes,
                                               .grpc_status = fail ? 3 : 0,
                                               .grpc_message = fail ? "no" : NULL});
 }
@@ -115,18 +119,21 @@ static inline void h2_check_wake(struct br_conn *conn, void *owner)
 }
 
 /* False without memory. */
-static inline bool h2_check_init(struct h2_check *c)
+static inline bool h2_check_init_with(struct h2_check *c, const struct br_conn_limits *limits)
 {
     *c = (struct h2_check){.service = {h2_check_begin, h2_check_body, h2_check_gone},
                            .now_ms = 1000000};
     c->pool = br_pool_new(0);
-    c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234",
-                                         &(struct br_conn_limits){0})
-                      : NULL;
+    c->conn = c->pool ? br_h2_server_new(&c->service, c->pool, "192.0.2.1:1234", limits) : NULL;
     if (!c->conn)
         return false;
     c->conn->wake = h2_check_wake;
     return true;
+}
+
+static inline bool h2_check_init(struct h2_check *c)
+{
+    return h2_check_init_with(c, &(struct br_conn_limits){0});
 }
 
 /* Takes what the server has to send. Returns 0 or what output said. */

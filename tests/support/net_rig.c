@@ -194,6 +194,14 @@ unsigned net_connections(struct net_rig *rig)
     return (unsigned)*n;
 }
 
+unsigned net_closed(struct net_rig *rig, const char *reason)
+{
+    char labels[80];
+    (void)snprintf(labels, sizeof labels, "server=\"test\",reason=\"%s\"", reason);
+    return (unsigned)*br_metric(rig->host->metrics, BR_COUNTER, "braid_server_connections_closed",
+                                labels);
+}
+
 /* --- The raw peer ----------------------------------------------------------------------------- */
 
 struct net_peer *net_peer_of(int fd)

@@ -85,6 +85,9 @@ struct br_server *net_serve(struct net_rig *rig, struct net_service *s,
 /* Connections that the server has now. */
 unsigned net_connections(struct net_rig *rig);
 
+/* Connections that ended for a reason, as the metric names it. */
+unsigned net_closed(struct net_rig *rig, const char *reason);
+
 /* --- A raw peer ------------------------------------------------------------------------------- */
 
 struct net_peer {

@@ -13,6 +13,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/h2_check.h"
 #include "tests/support/h2_frames.h"
+#include "tests/support/mem_meter.h"
 
 static int setup_bare(void **state)
 {
@@ -75,7 +76,16 @@ static bool sent_code(const struct h2_check *c, unsigned type, uint32_t stream, 
 
 #define NO_ERROR 0u
 #define PROTOCOL_ERROR 1u
+#define REFUSED_STREAM 7u
 #define ENHANCE_YOUR_CALM 11u
+
+static unsigned count_codes(const struct h2_check *c, unsigned type, uint32_t code)
+{
+    unsigned n = 0;
+    for (uint32_t id = 1; id < 400; id += 2)
+        n += sent_code(c, type, id, code);
+    return n;
+}
 
 /* --- Floods ----------------------------------------------------------------------------------- */
 
@@ -258,6 +268,85 @@ static void moderate_use_lives(void **state)
     assert_int_equal(c->n_gone, 900);
 }
 
+/* gRPC A8, as grpc-go keeps it: three PINGs too close together since the last reply are too many. */
+static void pings_have_a_policy(void **state)
+{
+    static const struct {
+        bool without_stream, stream, reply;
+        uint64_t apart_ms;
+        unsigned survives; /* PINGs; 10: all */
+    } cases[] = {
+        {false, true, false, 1000, 10}, {false, true, false, 999, 3},
+        {false, false, false, 1000, 3}, {true, false, false, 1000, 10},
+        {true, false, false, 999, 3},   {false, false, false, 7200000, 10},
+        {false, true, true, 1, 10},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct h2_check c;
+        struct wire w = {0};
+        assert_true(h2_check_init_with(
+            &c, &(struct br_conn_limits){.ping_min_ms = 1000,
+                                         .ping_without_stream = cases[i].without_stream}));
+        h2_preface(&w);
+        if (cases[i].stream)
+            h2_headers(&w, 1, "/later", 0);
+        assert_int_equal(feed(&c, &w), 0);
+        unsigned n = 0;
+        for (; n < 10; n++) {
+            c.now_ms += cases[i].apart_ms;
+            if (cases[i].reply)
+                h2_headers(&w, 2 * n + 3, "/now", H2_END_STREAM);
+            pings(&w, 0);
+            if (feed(&c, &w) || c.conn->fault)
+                break;
+        }
+        if (n != cases[i].survives)
+            fail_msg("case %zu: %u PINGs", i, n);
+        assert_int_equal(c.conn->fault, n < 10 ? BR_FAULT_FLOOD : BR_FAULT_NONE);
+        assert_true(n == 10 || sent_code(&c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
+        h2_check_release(&c);
+    }
+}
+
+/* Our own PING has one answer; a client that answers what was not asked is flooding. */
+static void our_pings_are_answered_once(void **state)
+{
+    struct h2_check *c = *state;
+    struct wire w = {0};
+    for (int i = 0; i < 300; i++) {
+        assert_true(c->conn->ops->ping(c->conn));
+        assert_false(c->conn->ops->ping(c->conn)); /* the last is not answered yet */
+        h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
+        assert_int_equal(feed(c, &w), 0);
+    }
+    int rc = 0;
+    for (int i = 0; i < 300 && !rc; i++) {
+        h2_frame(&w, H2_PING, H2_ACK, 0, "\0\0\0\0\0\0\0\0", 8);
+        rc = feed(c, &w);
+    }
+    assert_true(rc != 0);
+    assert_true(sent_code(c, H2_GOAWAY, 0, ENHANCE_YOUR_CALM));
+}
+
+/* A frame is owed until it is here as a whole, wherever it is cut. */
+static void half_a_frame_is_owed(void **state)
+{
+    struct h2_check *c = *state;
+    struct wire w = {0};
+    h2_frame(&w, H2_PING, 0, 0, "12345678", 8);
+    for (size_t cut = 1; cut < w.len; cut++) {
+        c->now_ms += 1000;
+        assert_int_equal(h2_check_feed(c, w.data, cut, 0), 0);
+        assert_int_equal(c->conn->ops->owes_since(c->conn, c->now_ms + 5000, BR_OWES_HEAD),
+                         c->now_ms);
+        c->now_ms += 1000;
+        assert_int_equal(h2_check_feed(c, w.data + cut, w.len - cut, 0), 0);
+        assert_true(c->conn->ops->owes_since(c->conn, c->now_ms, BR_OWES_HEAD) == UINT64_MAX);
+    }
+    wire_free(&w);
+}
+
 /* Requests themselves are no flood, however many; nor are the PINGs of grpc-go, one after each. */
 static void requests_are_no_flood(void **state)
 {
@@ -295,6 +384,142 @@ static void a_header_bomb_reaches_nobody(void **state)
     wire_free(&fields);
     (void)feed(c, &w);
     assert_int_equal(c->n_begun, 0);
+}
+
+/* --- What a connection may hold ------------------------------------------------------------------ */
+
+/* A connection whose memory is measured, all of it; ends with meter_free. */
+static void meter_open(struct h2_check *c, const char *settings, size_t len)
+{
+    struct wire w = {0};
+    wire_raw(&w, H2_PREFACE, sizeof H2_PREFACE - 1);
+    h2_frame(&w, H2_SETTINGS, 0, 0, settings, len);
+    mem_meter = (struct mem_meter){0};
+    br_mem_set_hooks(&mem_meter_hooks);
+    assert_true(h2_check_init(c));
+    assert_int_equal(feed(c, &w), 0);
+    br_rope_release(&c->out);
+}
+
+/* Feeds, and counts the streams that were reset with a code. What was sent is not the connection's. */
+static unsigned feed_and_send(struct h2_check *c, struct wire *w, uint32_t code)
+{
+    assert_int_equal(feed(c, w), 0);
+    unsigned n = count_codes(c, H2_RST_STREAM, code);
+    br_rope_release(&c->out);
+    return n;
+}
+
+static void meter_free(struct h2_check *c)
+{
+    h2_check_release(c);
+    assert_int_equal(mem_meter.live, 0);
+    br_mem_set_hooks(NULL);
+}
+
+/* Sixty KiB of header for a few bytes on the wire, a hundred times, and no end to any body. */
+static void heads_of_a_connection_have_a_bound(void **state)
+{
+    (void)state;
+    struct h2_check c;
+    struct wire w = {0}, fields = {0};
+    unsigned n_reset = 0;
+    meter_open(&c, NULL, 0);
+    for (uint32_t i = 0; i < 100; i++) {
+        h2_request(&fields, "/never", "text/plain");
+        if (i == 0) {
+            wire_byte(&fields, 0x40); /* into the table */
+            wire_byte(&fields, 1);
+            wire_byte(&fields, 'x');
+            wire_byte(&fields, 0x7f);
+            wire_number(&fields, 4000 - 127);
+            for (int n = 0; n < 4000; n++)
+                wire_byte(&fields, 'a');
+        }
+        for (int n = 0; n < 15; n++)
+            wire_byte(&fields, 0x80 | 62);
+        h2_frame(&w, H2_HEADERS, H2_END_HEADERS, 2 * i + 1, fields.data, fields.len);
+        wire_free(&fields);
+        n_reset += feed_and_send(&c, &w, ENHANCE_YOUR_CALM);
+    }
+    assert_in_range(c.n_begun, 5, 20);
+    assert_int_equal(n_reset, 100 - c.n_begun);
+    assert_in_range(c.conn->ops->held(c.conn), 300 << 10, 1 << 20);
+    assert_in_range(mem_meter.peak, 300 << 10, 1 << 20);
+    /* They go with their requests: there is room for others. */
+    for (uint32_t i = 0; i < 100; i++)
+        h2_frame(&w, H2_RST_STREAM, 0, 2 * i + 1, "\0\0\0\10", 4);
+    h2_headers(&w, 201, "/now", H2_END_STREAM);
+    assert_int_equal(feed(&c, &w), 0);
+    assert_int_equal(c.n_replied, 1);
+    assert_int_equal(c.conn->ops->held(c.conn), 0);
+    meter_free(&c);
+}
+
+/* A window of nothing, and as many requests as there may be: the answers wait. */
+static void answers_that_wait_take_little(void **state)
+{
+    (void)state;
+    struct h2_check c;
+    struct wire w = {0};
+    meter_open(&c, "\0\4\0\0\0\0", 6);
+    for (uint32_t i = 0; i < 100; i++) {
+        h2_headers(&w, 2 * i + 1, "/body", 0);
+        h2_frame(&w, H2_DATA, H2_END_STREAM, 2 * i + 1, "body", 4);
+    }
+    assert_int_equal(feed(&c, &w), 0);
+    assert_int_equal(c.n_replied, 100);
+    br_rope_release(&c.out);
+    assert_in_range(mem_meter.live, 10 << 10, 256 << 10);
+    meter_free(&c);
+}
+
+/* Large ones do not add up either: what comes when too much waits is refused, for later. */
+static void replies_of_a_connection_have_a_bound(void **state)
+{
+    (void)state;
+    struct h2_check c;
+    struct wire w = {0};
+    meter_open(&c, "\0\4\0\0\0\0", 6);
+    c.reply_bytes = 40000;
+    unsigned n_reset = 0, n = 0;
+    for (uint32_t i = 0; i < 50; i++) {
+        h2_headers(&w, 2 * i + 1, "/now", H2_END_STREAM);
+        n_reset += feed_and_send(&c, &w, REFUSED_STREAM);
+    }
+    n = c.n_replied;
+    assert_in_range(n, 5, 8);
+    assert_int_equal(n_reset, 50 - n);
+    assert_in_range(mem_meter.peak, 200 << 10, 400 << 10);
+    for (uint32_t i = 0; i < n; i++) { /* it reads them at last */
+        h2_frame(&w, H2_WINDOW_UPDATE, 0, 2 * i + 1, "\0\0\377\377", 4);
+        h2_frame(&w, H2_WINDOW_UPDATE, 0, 0, "\0\0\377\377", 4);
+    }
+    assert_int_equal(feed(&c, &w), 0);
+    h2_headers(&w, 201, "/now", H2_END_STREAM);
+    assert_int_equal(feed(&c, &w), 0);
+    assert_int_equal(c.n_replied, n + 1);
+    meter_free(&c);
+}
+
+#define IDLE_MAX 32768 /* of which nghttp2 has most, and touches half */
+
+/* Between requests next to nothing is held. */
+static void idle_connections_are_small(void **state)
+{
+    (void)state;
+    struct h2_check c;
+    struct wire w = {0};
+    meter_open(&c, NULL, 0);
+    for (uint32_t i = 0; i < 50; i++) {
+        h2_headers(&w, 2 * i + 1, "/body", 0);
+        h2_frame(&w, H2_DATA, H2_END_STREAM, 2 * i + 1, "body", 4);
+        assert_int_equal(feed(&c, &w), 0);
+    }
+    br_rope_release(&c.out);
+    print_message("an idle connection: %zu bytes\n", mem_meter.live - c.log.cap);
+    assert_in_range(mem_meter.live - c.log.cap, 1000, IDLE_MAX);
+    meter_free(&c);
 }
 
 static void send_fields(struct h2_check *c, uint32_t stream, unsigned n, size_t len)
@@ -645,13 +870,13 @@ static void a_client_may_take_its_request_back(void **state)
     int32_t a = request(&p, "POST", "/later", &u), b = request(&p, "POST", "/later", &part);
     assert_false(p.c->conn->ops->idle(p.c->conn));
     /* The rest of the second, for so long. */
-    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms), p.c->now_ms);
+    assert_int_equal(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY), p.c->now_ms);
     nghttp2_submit_rst_stream(p.session, 0, a, NGHTTP2_CANCEL);
     nghttp2_submit_rst_stream(p.session, 0, b, NGHTTP2_CANCEL);
     carry(&p);
     assert_int_equal(p.c->n_gone, 2);
     assert_true(p.c->conn->ops->idle(p.c->conn));
-    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms) == UINT64_MAX);
+    assert_true(p.c->conn->ops->owes_since(p.c->conn, p.c->now_ms, BR_OWES_BODY) == UINT64_MAX);
     h2_check_answer(p.c); /* nobody left */
     peer_free(&p);
 }
@@ -737,6 +962,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floods_end_the_connection),
+        cmocka_unit_test(pings_have_a_policy),
+        TEST(our_pings_are_answered_once),
+        cmocka_unit_test(heads_of_a_connection_have_a_bound),
+        cmocka_unit_test(answers_that_wait_take_little),
+        cmocka_unit_test(replies_of_a_connection_have_a_bound),
+        cmocka_unit_test(idle_connections_are_small),
+        TEST(half_a_frame_is_owed),
         TEST(the_client_is_told_to_calm_down),
         TEST(moderate_use_lives),
         TEST(requests_are_no_flood),

@@ -192,6 +192,116 @@ static void idle_connections_get_a_goaway(void **state)
     finish(&f);
 }
 
+static const uint8_t no_ack[8];
+
+/* PINGs do not keep a connection that no request comes on. */
+static void idle_is_without_requests(void **state)
+{
+    struct br_server_config config = hasty;
+    struct fixture f;
+    config.idle_timeout_ms = 200;
+    open_with(&f, state, &config, -1);
+    h2_request(f.rig, f.peer, 1, true);
+    net_start_deadline(f.rig);
+    while (!net_poll(f.peer)) {
+        net_check_deadline(f.rig, "the end of an idle connection", __FILE__, __LINE__);
+        h2_frame(f.rig, f.peer, NGHTTP2_PING, 0, 0, no_ack, 8);
+        net_idle(f.rig, 20);
+    }
+    assert_int_equal(h2_goaway_code(f.peer), NGHTTP2_NO_ERROR);
+    NET_UNTIL(f.rig, net_connections(f.rig) == 0);
+    assert_int_equal(net_closed(f.rig, "idle"), 1);
+    finish(&f);
+}
+
+/* What a connection says before its first request, or does not, is no request. */
+static void a_first_request_has_its_time(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+    } firsts[] = {
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24},
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33}, /* SETTINGS */
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\6\4\0\0\0\0\0\0", 34}, /* half of it */
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", 26}, /* part of a frame's header */
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0\5\1\4\0\0\0\1\x83", 43},
+        {"GET / HTTP/1.1\r\nHost", 20},
+    };
+    struct br_server_config config = {.first_request_timeout_ms = 200, .linger_timeout_ms = 50};
+    struct fixture f;
+    open_with(&f, state, &config, -1);
+    h2_request(f.rig, f.peer, 1, true); /* who had one may stay */
+    for (unsigned i = 0; i < BR_COUNT(firsts); i++) {
+        struct net_peer *p = net_dial(br_server_port(f.server));
+        net_send(f.rig, p, firsts[i].bytes, firsts[i].len);
+        NET_UNTIL(f.rig, net_poll(p));
+        if (i < 5)
+            assert_int_equal(h2_goaway_code(p), NGHTTP2_NO_ERROR);
+        NET_UNTIL(f.rig, net_connections(f.rig) == 1);
+        assert_int_equal(net_closed(f.rig, "first_request_timeout"), i + 1);
+        net_hang_up(p);
+    }
+    assert_false(net_poll(f.peer));
+    finish(&f);
+}
+
+/* Later, too, a frame that has begun has to end. */
+static void half_a_frame_is_no_rest(void **state)
+{
+    struct fixture f;
+    open_with(&f, state, &hasty, -1);
+    h2_request(f.rig, f.peer, 1, true);
+    NET_UNTIL(f.rig, h2_count(f.peer, NGHTTP2_DATA, 1, NULL) == 1);
+    net_send(f.rig, f.peer, "\0\0\10\6\0\0\0\0\0ping", 13);
+    NET_UNTIL(f.rig, net_poll(f.peer));
+    NET_UNTIL(f.rig, net_connections(f.rig) == 0);
+    assert_int_equal(net_closed(f.rig, "slow_request"), 1);
+    finish(&f);
+}
+
+static void who_does_not_answer_a_ping_is_gone(void **state)
+{
+    struct br_server_config config = {.ping_time_ms = 60, .ping_timeout_ms = 120};
+    struct fixture f;
+    const uint8_t *payload;
+    open_with(&f, state, &config, -1);
+    struct net_peer *alive = h2_dial(f.rig, br_server_port(f.server), -1);
+    unsigned answered = 0;
+    net_start_deadline(f.rig);
+    while (answered < 5 || !net_poll(f.peer)) {
+        net_check_deadline(f.rig, "PINGs, and the end of who did not answer", __FILE__, __LINE__);
+        if (h2_count(alive, NGHTTP2_PING, 0, &payload) > answered) {
+            answered++;
+            h2_frame(f.rig, alive, NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, payload, 8);
+        }
+        net_step(f.rig);
+    }
+    assert_true(h2_count(f.peer, NGHTTP2_PING, 0, NULL) >= 1);
+    assert_int_equal(net_closed(f.rig, "keepalive_timeout"), 1);
+    assert_false(net_poll(alive));
+    net_hang_up(alive);
+    finish(&f);
+}
+
+/* An old connection is told; what is under way may go on, for as long as the grace is. */
+static void old_connections_have_a_grace(void **state)
+{
+    struct br_server_config config = {.max_age_ms = 100, .max_age_grace_ms = 200};
+    struct fixture f;
+    open_with(&f, state, &config, -1);
+    f.service.when = NET_LATER;
+    h2_request(f.rig, f.peer, 1, true);
+    NET_UNTIL(f.rig, f.service.n_held == 1);
+    NET_UNTIL(f.rig, h2_goaway_code(f.peer) == NGHTTP2_NO_ERROR);
+    assert_false(net_poll(f.peer));
+    assert_int_equal(f.service.n_gone, 0);
+    NET_UNTIL(f.rig, net_poll(f.peer));
+    assert_int_equal(f.service.n_gone, 1);
+    assert_int_equal(net_closed(f.rig, "age"), 1);
+    finish(&f);
+}
+
 static void on_stopped(void *arg)
 {
     ++*(unsigned *)arg;
@@ -745,6 +855,11 @@ int main(void)
         NET_TEST(windows_that_never_open),
         NET_TEST(windows_that_open_by_a_byte),
         NET_TEST(idle_connections_get_a_goaway),
+        NET_TEST(idle_is_without_requests),
+        NET_TEST(a_first_request_has_its_time),
+        NET_TEST(half_a_frame_is_no_rest),
+        NET_TEST(who_does_not_answer_a_ping_is_gone),
+        NET_TEST(old_connections_have_a_grace),
         NET_TEST(stop_finishes_what_is_under_way),
         NET_TEST(floods_end_with_a_goaway),
         NET_TEST(traffic_is_no_flood),

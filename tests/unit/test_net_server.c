@@ -2,6 +2,8 @@
 /* The server on real sockets, with raw clients that are slow, deaf or too many; how it stops, holds
  * back and listens. */
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -81,6 +83,32 @@ static void steady_clients_are_not(void **state)
     net_idle(f.rig, 700); /* idle is no crime without idle_timeout */
     net_puts(f.rig, p, GET);
     NET_UNTIL(f.rig, net_count(p, OK) == 2);
+    net_hang_up(p);
+    net_served_finish(&f);
+}
+
+/* Progress enough for a request, but not at the rate that a body has to come at. */
+static void bodies_have_to_come_at_a_rate(void **state)
+{
+    struct fixture f;
+    struct br_server_config config = hasty;
+    config.min_body_rate = 1 << 20; /* over request_timeout_ms: 300 KiB in 300 ms */
+    net_served_open(&f, state, &config);
+    static char piece[4097];
+    memset(piece, 'x', sizeof piece - 1); /* every 10 ms: 400 KiB a second */
+    uint64_t took = drip(&f, POST(60000000), piece);
+    assert_in_range(took, 250, 5000);
+    assert_int_equal(f.service.n_gone, 1);
+    net_served_finish(&f);
+    config.min_body_rate = -1; /* any rate is enough, but not none */
+    net_served_open(&f, state, &config);
+    struct net_peer *p = net_served_dial(&f);
+    net_puts(f.rig, p, POST(400000));
+    for (int i = 0; i < 100; i++) {
+        net_send(f.rig, p, piece, 4000);
+        net_idle(f.rig, 10);
+    }
+    NET_UNTIL(f.rig, net_count(p, OK) == 1);
     net_hang_up(p);
     net_served_finish(&f);
 }
@@ -254,38 +282,46 @@ static void stop_with_nothing(void **state)
 /* --- Backpressure
  * --------------------------------------------------------------------------------- */
 
-/* Above the mark nobody spins, everybody gets on, and nobody is shut out. */
-static void mark_pauses_and_resumes(void **state)
+#define POST_MIB "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n"
+#define POST_MANY "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n"
+
+static unsigned pauses(struct fixture *f)
+{
+    return (unsigned)*br_metric(f->rig->host->metrics, BR_COUNTER, "braid_server_reads_paused", "");
+}
+
+/* Above the mark nobody spins, everybody gets on, and what is held stays near it. */
+static void large_bodies_take_turns(void **state)
 {
     enum { CLIENTS = 12, BYTES = 1 << 20 };
     struct fixture f;
     static uint8_t body[BYTES];
     struct net_peer *p[CLIENTS];
-    size_t at[CLIENTS] = {0};
+    size_t at[CLIENTS] = {0}, most = 0;
     net_served_open(&f, state, NULL);
     f.service.when = NET_LATER;
     br_loop_set_mark(f.rig->loop, 256u << 10);
     for (int i = 0; i < CLIENTS; i++) {
         p[i] = net_served_dial(&f);
-        net_puts(f.rig, p[i], "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n");
+        net_puts(f.rig, p[i], POST_MIB);
     }
     NET_UNTIL(f.rig, f.service.n_begun == CLIENTS);
-    uint64_t start = net_now(f.rig);
     unsigned steps = f.rig->n_steps;
+    uint64_t start = net_now(f.rig);
     net_start_deadline(f.rig);
     while (f.service.n_held < CLIENTS) {
         net_check_deadline(f.rig, "bodies above the mark", __FILE__, __LINE__);
         for (int i = 0; i < CLIENTS; i++)
             at[i] += at[i] < BYTES ? net_try(p[i], body + at[i], BYTES - at[i]) : 0;
         net_step(f.rig);
+        most = br_loop_held(f.rig->loop) > most ? br_loop_held(f.rig->loop) : most;
     }
-    uint64_t took = net_now(f.rig) - start;
-    assert_true(took >= 20); /* it did hold back */
-    assert_true(f.rig->n_steps - steps < took * 2 + 500);
+    assert_true(pauses(&f) >= CLIENTS - 1);
+    /* One of them whole, the others two reads and what a buffer has to spare. */
+    assert_in_range(most, BYTES, 2 * BYTES + (CLIENTS - 1) * (3u * BR_HELD_SMALL));
+    assert_true(f.rig->n_steps - steps < (net_now(f.rig) - start) * 2 + 1000);
     assert_int_equal(f.service.body_bytes, (size_t)CLIENTS * BYTES);
-    unsigned before = f.rig->n_steps;
-    net_idle(f.rig, 100);
-    assert_true(f.rig->n_steps - before < 200);
+    assert_int_equal(br_loop_held(f.rig->loop), 0); /* the pipeline has them */
     net_reply_all(&f.service);
     for (int i = 0; i < CLIENTS; i++) {
         NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
@@ -294,25 +330,80 @@ static void mark_pauses_and_resumes(void **state)
     net_served_finish(&f);
 }
 
-/* What a queue cannot get rid of does not count. */
-static void stalled_bytes_do_not_pause(void **state)
+/* Twenty requests, one after the other, none of which is held up. */
+static void check_not_paused(struct fixture *f)
+{
+    unsigned before = pauses(f);
+    struct net_peer *p = net_served_dial(f);
+    for (unsigned i = 1; i <= 20; i++) {
+        net_puts(f->rig, p, GET POST(10) "0123456789");
+        NET_UNTIL(f->rig, net_count(p, OK) == 2 * i);
+    }
+    assert_int_equal(pauses(f), before);
+    net_hang_up(p);
+}
+
+/* One that holds a lot and stops: nobody else waits for it, also not those with large bodies. */
+static void others_do_not_wait_for_an_unfinished_body(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    struct fixture f;
+    net_served_open(&f, state, NULL);
+    br_loop_set_mark(f.rig->loop, 1u << 20);
+    uint8_t *body = calloc(1, BYTES);
+    struct net_peer *stuck = net_served_dial(&f), *large = net_served_dial(&f);
+    net_puts(f.rig, stuck, POST_MANY);
+    net_send(f.rig, stuck, body, BYTES);
+    NET_UNTIL(f.rig, br_loop_held(f.rig->loop) >= BYTES);
+    check_not_paused(&f);
+    for (unsigned i = 1; i <= 5; i++) {
+        net_puts(f.rig, large, POST_MIB);
+        net_send(f.rig, large, body, 1 << 20);
+        NET_UNTIL(f.rig, net_count(large, OK) == i);
+    }
+    check_not_paused(&f);
+    free(body);
+    net_hang_up(stuck);
+    net_hang_up(large);
+    NET_UNTIL(f.rig, br_loop_held(f.rig->loop) == 0);
+    net_served_finish(&f);
+}
+
+/* Many that hold little each, together more than the mark: nobody is paused, for nobody is large. */
+static void small_bodies_are_never_paused(void **state)
+{
+    enum { CLIENTS = 100, BYTES = 30000 };
+    struct fixture f;
+    static uint8_t body[BYTES];
+    struct net_peer *p[CLIENTS];
+    net_served_open(&f, state, NULL);
+    br_loop_set_mark(f.rig->loop, 1u << 20);
+    for (int i = 0; i < CLIENTS; i++) {
+        p[i] = net_served_dial(&f);
+        net_puts(f.rig, p[i], POST(60000));
+        net_send(f.rig, p[i], body, BYTES);
+    }
+    NET_UNTIL(f.rig, br_loop_held(f.rig->loop) >= CLIENTS * BYTES);
+    check_not_paused(&f);
+    assert_int_equal(pauses(&f), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        net_send(f.rig, p[i], body, BYTES);
+        NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
+        net_hang_up(p[i]);
+    }
+    net_served_finish(&f);
+}
+
+/* What the pipeline holds is bounded there, and costs nobody here. */
+static void what_was_handed_over_does_not_pause(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, NULL);
     br_loop_set_mark(f.rig->loop, 1000);
     struct br_buf *queue = br_buf_new(f.rig->host->pool, 1u << 20);
     assert_non_null(queue);
-    f.rig->host->stalled_bytes = br_pool_live(f.rig->host->pool);
-    struct net_peer *p = net_served_dial(&f);
-    uint64_t start = net_now(f.rig);
-    for (int i = 0; i < 50; i++) {
-        net_puts(f.rig, p, GET);
-        NET_UNTIL(f.rig, net_count(p, OK) == (unsigned)i + 1);
-    }
-    assert_true(net_now(f.rig) - start < 50 * 20); /* a pause is 20 ms */
+    check_not_paused(&f);
     br_buf_unref(queue);
-    f.rig->host->stalled_bytes = 0;
-    net_hang_up(p);
     net_served_finish(&f);
 }
 
@@ -413,6 +504,10 @@ static void no_descriptors_left(void **state)
     struct net_peer *p = net_served_dial(&f), *late = net_served_dial(&f);
     NET_UNTIL(f.rig, net_connections(f.rig) == 2);
     struct net_peer *waiting = net_served_dial(&f);
+    f.service.when = NET_LATER;
+    net_puts(f.rig, p, GET);
+    net_puts(f.rig, late, GET);
+    NET_UNTIL(f.rig, f.service.n_held == 2); /* they have requests under way: nobody can make room */
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -420,16 +515,186 @@ static void no_descriptors_left(void **state)
     unsigned steps = f.rig->n_steps;
     net_idle(f.rig, 300);
     unsigned spent = f.rig->n_steps - steps;
-    net_puts(f.rig, p, GET); /* others are served */
-    NET_UNTIL(f.rig, net_count(p, OK) == 1);
+    f.service.when = NET_IN_BODY; /* others are served */
+    net_reply_all(&f.service);
+    NET_UNTIL(f.rig, net_count(p, OK) == 1 && net_count(late, OK) == 1);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_true(spent < 600);
-    assert_int_equal(net_connections(f.rig), 2);
     net_puts(f.rig, waiting, GET);
     NET_UNTIL(f.rig, net_count(waiting, OK) == 1);
     net_hang_up(p);
     net_hang_up(late);
     net_hang_up(waiting);
+    net_served_finish(&f);
+}
+
+/* --- Room ----------------------------------------------------------------------------------------- */
+
+/* A request on a connection, and its answer: it is the one used last. */
+static void use(struct fixture *f, struct net_peer *p)
+{
+    unsigned n = net_count(p, OK);
+    net_puts(f->rig, p, GET);
+    NET_UNTIL(f->rig, net_count(p, OK) == n + 1);
+}
+
+/* Who was without a request for the longest makes room; where all have one, the new one has to go. */
+static void idle_connections_make_room(void **state)
+{
+    struct fixture f;
+    struct net_peer *p[5];
+    net_served_open(&f, state, &(struct br_server_config){.max_connections = 3});
+    for (int i = 0; i < 3; i++) {
+        p[i] = net_served_dial(&f);
+        use(&f, p[i]);
+    }
+    use(&f, p[0]);
+    p[3] = net_served_dial(&f);
+    use(&f, p[3]);
+    NET_UNTIL(f.rig, net_poll(p[1]));
+    assert_false(net_poll(p[0]) || net_poll(p[2]) || net_poll(p[3]));
+    assert_int_equal(net_closed(f.rig, "made_room"), 1);
+
+    f.service.when = NET_LATER;
+    net_puts(f.rig, p[0], GET);
+    net_puts(f.rig, p[2], GET);
+    net_puts(f.rig, p[3], GET);
+    NET_UNTIL(f.rig, f.service.n_held == 3);
+    p[4] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_poll(p[4]));
+    assert_int_equal(net_closed(f.rig, "limit"), 1);
+    assert_int_equal(net_connections(f.rig), 3);
+    f.service.when = NET_IN_BODY;
+    net_reply_all(&f.service);
+    NET_UNTIL(f.rig, net_count(p[0], OK) == 3 && net_count(p[3], OK) == 2);
+    for (int i = 0; i < 5; i++)
+        net_hang_up(p[i]);
+    net_served_finish(&f);
+}
+
+/* From 127.0.0.`host`. */
+static struct net_peer *dial_from(struct fixture *f, unsigned host)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000u + host)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)br_server_port(f->server)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return net_peer_of(fd);
+}
+
+static void an_address_makes_room_for_itself(void **state)
+{
+    struct fixture f;
+    net_served_open(&f, state, &(struct br_server_config){.max_connections_per_address = 2});
+    struct net_peer *other = dial_from(&f, 2), *first = dial_from(&f, 3), *second = dial_from(&f, 3);
+    use(&f, other);
+    use(&f, first);
+    use(&f, second);
+    for (unsigned i = 1; i <= 5; i++) {
+        struct net_peer *next = dial_from(&f, 3);
+        use(&f, next);
+        NET_UNTIL(f.rig, net_poll(first));
+        net_hang_up(first);
+        first = second;
+        second = next;
+        assert_int_equal(net_closed(f.rig, "made_room"), i);
+    }
+    assert_false(net_poll(other));
+    net_hang_up(first);
+    net_hang_up(second);
+    NET_UNTIL(f.rig, net_connections(f.rig) == 1);
+    first = dial_from(&f, 3); /* the places are free again */
+    second = dial_from(&f, 3);
+    use(&f, first);
+    use(&f, second);
+    assert_int_equal(net_closed(f.rig, "made_room"), 5);
+    net_hang_up(first);
+    net_hang_up(second);
+    net_hang_up(other);
+    net_served_finish(&f);
+}
+
+/* The descriptors are used up, by connections that do nothing: those who come get theirs. */
+static void idle_connections_give_their_descriptors(void **state)
+{
+    enum { IDLE = 8, COME = 20 };
+    struct fixture f;
+    struct rlimit before, none;
+    struct net_peer *idle[IDLE], *p[COME];
+    net_served_open(&f, state, NULL);
+    for (int i = 0; i < IDLE; i++)
+        idle[i] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_connections(f.rig) == IDLE);
+    for (int i = 0; i < COME; i++)
+        p[i] = net_served_dial(&f);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int lowest = dup(0);
+    assert_true(lowest >= 0);
+    close(lowest);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < COME; i++)
+        net_puts(f.rig, p[i], "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    NET_UNTIL(f.rig, f.service.n_replied == COME);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(net_closed(f.rig, "made_room") >= 1);
+    for (int i = 0; i < COME; i++) {
+        NET_UNTIL(f.rig, net_count(p[i], OK) == 1);
+        net_hang_up(p[i]);
+    }
+    for (int i = 0; i < IDLE; i++)
+        net_hang_up(idle[i]);
+    net_served_finish(&f);
+}
+
+static void descriptors_are_raised(void **state)
+{
+    struct net_rig *rig = *state;
+    struct rlimit before, low, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = before.rlim_max / 2;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    br_net_raise_descriptors(rig->net);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(now.rlim_cur, before.rlim_max);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's. */
+static void connections_have_tcp_keepalive(void **state)
+{
+    struct fixture f;
+    net_served_open(&f, state, NULL);
+    struct net_peer *p = net_served_dial(&f);
+    struct sockaddr_in ours, theirs;
+    socklen_t len = sizeof ours;
+    NET_UNTIL(f.rig, net_connections(f.rig) == 1);
+    assert_int_equal(getsockname(p->fd, (struct sockaddr *)&ours, &len), 0);
+    int found = -1;
+    for (int fd = 0; fd < 1024; fd++) {
+        len = sizeof theirs;
+        if (fd != p->fd && getpeername(fd, (struct sockaddr *)&theirs, &len) == 0 &&
+            theirs.sin_family == AF_INET && theirs.sin_port == ours.sin_port)
+            found = fd;
+    }
+    assert_true(found >= 0);
+    static const int names[][3] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                                   {IPPROTO_TCP, TCP_KEEPIDLE, 15},
+                                   {IPPROTO_TCP, TCP_KEEPINTVL, 15},
+                                   {IPPROTO_TCP, TCP_KEEPCNT, 9},
+                                   {IPPROTO_TCP, TCP_NODELAY, 1}};
+    for (size_t i = 0; i < BR_COUNT(names); i++) {
+        int value = 0;
+        len = sizeof value;
+        assert_int_equal(getsockopt(found, names[i][0], names[i][1], &value, &len), 0);
+        assert_int_equal(value, names[i][2]);
+    }
+    net_hang_up(p);
     net_served_finish(&f);
 }
 
@@ -491,6 +756,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NET_TEST(slow_clients_are_closed),
         NET_TEST(steady_clients_are_not),
+        NET_TEST(bodies_have_to_come_at_a_rate),
         NET_TEST(reader_that_stops),
         NET_TEST(reader_that_is_slow),
         NET_TEST(pipeliner_that_never_reads),
@@ -498,11 +764,18 @@ int main(void)
         NET_TEST(stop_waits_for_the_pipeline_only),
         NET_TEST(stop_is_not_held_up_by_a_deaf_client),
         NET_TEST(stop_with_nothing),
-        NET_TEST(mark_pauses_and_resumes),
-        NET_TEST(stalled_bytes_do_not_pause),
+        NET_TEST(large_bodies_take_turns),
+        NET_TEST(others_do_not_wait_for_an_unfinished_body),
+        NET_TEST(small_bodies_are_never_paused),
+        NET_TEST(what_was_handed_over_does_not_pause),
         NET_TEST(unix_sockets),
         NET_TEST(ipv6),
         NET_TEST(no_descriptors_left),
+        NET_TEST(idle_connections_make_room),
+        NET_TEST(an_address_makes_room_for_itself),
+        NET_TEST(idle_connections_give_their_descriptors),
+        NET_TEST(descriptors_are_raised),
+        NET_TEST(connections_have_tcp_keepalive),
         NET_TEST(thousands_of_connections),
         cmocka_unit_test(timers_of_no_delay),
     };

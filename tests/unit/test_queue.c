@@ -54,7 +54,6 @@ static int teardown(void **state)
     fake_sink_free(&b->sink);
     fake_host_turn(b->h);
     fake_host_check_ledger(b->h);
-    assert_int_equal(b->h->host.stalled_bytes, 0);
     fake_host_free(b->h);
     free(b);
     return 0;
@@ -291,27 +290,6 @@ static void those_who_wait_come_first(void **state)
     fake_host_turn(b->h);
     assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 8, 8), 8);
     fake_sink_release(&b->sink, FAKE_DONE);
-}
-
-/* What the limits of the host leave out: bytes that cannot go anywhere. */
-static void a_refusing_destination_makes_its_bytes_count_as_stalled(void **state)
-{
-    struct bed *b = *state;
-    b->config.num_consumers = 1;
-    make(b);
-    b->sink.verdict = FAKE_HOLD;
-    struct wire w = {0};
-    items_traces(&w, 0, 2, 1);
-    for (uint64_t i = 0; i < 3; i++)
-        send(b, BR_TRACES, i * 12, 2);
-    assert_int_equal(b->h->host.stalled_bytes, 0);
-    fake_sink_release_one(&b->sink, FAKE_RETRY);
-    fake_host_turn(b->h);
-    assert_int_equal(b->h->host.stalled_bytes, 2 * w.len);
-    fake_sink_release_one(&b->sink, FAKE_DONE);
-    fake_host_turn(b->h);
-    assert_int_equal(b->h->host.stalled_bytes, 0);
-    wire_free(&w);
 }
 
 /* --- The end ---------------------------------------------------------------------------------- */
@@ -558,7 +536,6 @@ int main(void)
         TEST(so_many_consumers_at_once),
         TEST(with_block_on_overflow_senders_wait),
         TEST(those_who_wait_come_first),
-        TEST(a_refusing_destination_makes_its_bytes_count_as_stalled),
         TEST(draining_waits_until_all_is_sent),
         TEST(draining_an_empty_queue_ends_at_once),
         TEST(what_is_left_is_dropped_for_shutdown),

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a server share: server.c, server_times.c and server_room.c. */
+#pragma once
+
+#include "net/listener.h"
+
+struct br_net_server {
+    struct br_server base;
+    struct br_loop *loop;
+    struct br_listener *listener;
+    struct br_server_config config;
+    struct br_service *service;
+    struct br_tls_context *tls;
+    struct br_list streams; /* who had a request the longest ago comes first */
+    _Atomic unsigned load;  /* connections, also those on their way here */
+    double *connections;    /* those that are here */
+    double *closed[BR_ENDINGS];
+    struct br_timer sweep;
+    uint64_t sweep_ms, stop_ms;
+    uint64_t body_ms; /* by when body_progress bytes of a body have to come */
+    size_t body_progress;
+    bool stopping, stopped;
+    void (*on_stopped)(void *arg);
+    void *on_stopped_arg;
+    struct br_deferred report;
+    struct br_log_limit refusals;
+};
+
+/* The owner of a server's stream. */
+struct br_peer {
+    char name[64];
+    struct br_address address;
+    struct br_net_server *server;
+    uint64_t n_requests; /* that had come when it was last looked at */
+    uint64_t used_ms;    /* when a request came or was under way */
+    uint64_t pinged_ms;  /* 0: no PING waits for its answer */
+    uint64_t retired_ms; /* 0: it has not been told to go */
+    uint64_t max_age_ms; /* UINT64_MAX: none */
+};
+
+/* Closes a socket that is not to become a connection, and forgets it. */
+void br_server_drop(struct br_net_server *s, const struct br_arrival *a, enum br_ending why);
+
+/* Neither a request nor a reply is under way, or it has no protocol yet. */
+bool br_server_stream_idle(const struct br_stream *stream);
+
+/* --- server_times.c ----------------------------------------------------------------------------- */
+
+/* Fills in the times that the config leaves to us. */
+void br_server_set_times(struct br_net_server *s);
+
+/* Notes that the peer uses its connection, if it does. */
+void br_server_note_use(struct br_stream *stream);
+
+/* What has to be done from time to time: closes what is overdue, tells those to go who are idle or old,
+ * sends PINGs. Arms itself again. */
+void br_server_sweep(struct br_timer *t);
+
+/* The same while the server stops. */
+void br_server_stop_sweep(struct br_timer *t);
+
+/* --- server_room.c ------------------------------------------------------------------------------ */
+
+/* Closes the connection that has been idle for the longest; of `address`, unless that is NULL. False
+ * when there is none. */
+bool br_server_make_room(struct br_net_server *s, const struct br_address *address);
+
+/* This worker could make no room for an arrival: the next one is asked. The last one refuses it. */
+void br_server_pass_on(struct br_net_server *s, const struct br_arrival *a);
