@@ -76,8 +76,8 @@ static struct br_outcome success(const struct br_call *c)
     return o;
 }
 
-/* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have RESOURCE_EXHAUSTED,
- * which is what a server also says that asks for mercy. */
+/* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have
+ * RESOURCE_EXHAUSTED, which is what a server also says that asks for mercy. */
 static bool is_too_large(const struct br_exchange *x, enum br_status status)
 {
     if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)

@@ -106,9 +106,9 @@ bool br_call_says_too_large(const char *sentence)
 {
     static const char *const what[] = {"message", "request", "payload",    "body",
                                        "content", "entity",  "decompress", NULL};
-    static const char *const size[] = {"larger than",      "too large",    "too big",
-                                       "exceeds max",      "exceeds the max", "maximum size",
-                                       "message size",     "to more than", NULL};
+    static const char *const size[] = {"larger than",  "too large",       "too big",
+                                       "exceeds max",  "exceeds the max", "maximum size",
+                                       "message size", "to more than",    NULL};
     static const char *const pace[] = {"rate", "quota", "memory", "too many", "per second", NULL};
     return says(sentence, what) && says(sentence, size) && !says(sentence, pace);
 }

@@ -148,8 +148,8 @@ static int size_cut(const struct br_item *item, struct br_list *pieces)
 /* The peer takes no request of this size: two halves may do. */
 static const struct br_divider by_size = {size_divides, size_count, size_cut, NULL};
 
-/* One thing that is at fault costs a refusal for each time that what it stands in is halved, and one
- * more for itself. Twice as many without anything that was taken is not the fault of one. */
+/* One thing that is at fault costs a refusal for each time that what it stands in is halved, and
+ * one more for itself. Twice as many without anything that was taken is not the fault of one. */
 static unsigned most_refused(uint32_t count)
 {
     unsigned halvings = 0;
@@ -190,7 +190,8 @@ static void end_refused(struct attempt *a, struct br_item *item, const struct br
 }
 
 /* Goes on with the next piece. The largest comes once out of turn when too many were refused in a
- * row: those that are at fault may stand together. If that is refused too, all are refused alike. */
+ * row: those that are at fault may stand together. If that is refused too, all are refused alike.
+ */
 static void go_on(struct attempt *a, const struct br_outcome *o)
 {
     if (br_list_empty(&a->pieces)) {

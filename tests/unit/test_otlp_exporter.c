@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the OTLP exporters make of a peer's answer: which refusals are about size, which ask for mercy,
- * and how many requests follow. */
+/* What the OTLP exporters make of a peer's answer: which refusals are about size, which ask for
+ * mercy, and how many requests follow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,7 +54,8 @@ static void start(struct fixture *f, const struct br_component *component,
     f->h->answer = on_exchange;
     f->h->answer_arg = (void *)(uintptr_t)answer;
     br_arena_init(&f->arena, 0);
-    f->node = rig_node(component, "{endpoint: \"http://localhost:1\"}", &f->h->host, &f->arena, NULL);
+    f->node =
+        rig_node(component, "{endpoint: \"http://localhost:1\"}", &f->h->host, &f->arena, NULL);
     f->node.in_pipeline[BR_TRACES] = true;
     rig_node_start(&f->node);
     f->retry = br_retry_new(&f->node, &f->config, &f->exporter);
@@ -95,9 +96,9 @@ static void sentences_about_size_are_known(void **state)
         "message is larger than configured max 4194304 - unable to determine message size: EOF",
         "the incoming push request has been rejected because its message size of 104857601 bytes "
         "is larger than the allowed limit of 104857600 bytes", /* Mimir */
-        "http: request body too large", /* net/http, also of the Collector */
-        "413 Request Entity Too Large", /* nginx */
-        "Payload Too Large",            /* Envoy */
+        "http: request body too large",                        /* net/http, also of the Collector */
+        "413 Request Entity Too Large",                        /* nginx */
+        "Payload Too Large",                                   /* Envoy */
         "Content Too Large",
         "the request is larger than 67108864 bytes", /* this project's own two */
         "decompresses to more than 67108864 bytes",
@@ -133,8 +134,9 @@ static void sentences_about_size_are_known(void **state)
 static void a_rate_limit_is_backed_off_from(void **state)
 {
     const struct fake_answer answer = {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,
-                                       .grpc_message = "RATE_LIMITED: ingestion rate limit (15000000 "
-                                                       "bytes) exceeded while adding 5242880 bytes"};
+                                       .grpc_message =
+                                           "RATE_LIMITED: ingestion rate limit (15000000 "
+                                           "bytes) exceeded while adding 5242880 bytes"};
     struct fixture f;
     (void)state;
     start(&f, &br_otlp_exporter, &answer);
@@ -177,7 +179,10 @@ static void http_says_it_in_two_ways(void **state)
         unsigned n_exchanges;
     } cases[] = {
         {{.http_status = 413}, 3},
-        {{.http_status = 400, .type = "text/plain", .body = "http: request body too large", .len = 28},
+        {{.http_status = 400,
+          .type = "text/plain",
+          .body = "http: request body too large",
+          .len = 28},
          3},
         {{.http_status = 400, .type = "text/plain", .body = "malformed", .len = 9}, 1},
     };

@@ -318,8 +318,8 @@ static void all_may_be_bad(void **state)
     end(&f);
 }
 
-/* A server that refuses everything: 2 log2(64) + 2 = 14 refusals, a try of the largest piece, and then
- * one request for each delay. What it takes again goes at once. */
+/* A server that refuses everything: 2 log2(64) + 2 = 14 refusals, a try of the largest piece, and
+ * then one request for each delay. What it takes again goes at once. */
 static void a_server_that_refuses_all_is_left_alone(void **state)
 {
     struct fixture f;

@@ -224,8 +224,8 @@ static void what_is_too_large_is_halved_until_it_fits(void **state)
     }
 }
 
-/* One giant among n: refused in each of the pieces that it stands in, log2(n) + 1 of them, while the
- * log2(n) others are taken. */
+/* One giant among n: refused in each of the pieces that it stands in, log2(n) + 1 of them, while
+ * the log2(n) others are taken. */
 static void one_giant_costs_two_log_n(void **state)
 {
     struct bed *b = *state;
@@ -299,8 +299,8 @@ static void a_peer_that_refuses_every_piece_is_left_alone(void **state)
     fake_host_check_ledger(b->h);
 }
 
-/* It takes something again: then all that is left goes at once. Refused were 64, 32, 16, 8, 4, 2, 1, 1,
- * 2, 1, 1, 4, 2 and 1: five of them alone. */
+/* It takes something again: then all that is left goes at once. Refused were 64, 32, 16, 8, 4, 2,
+ * 1, 1, 2, 1, 1, 4, 2 and 1: five of them alone. */
 static void a_peer_that_recovers_gets_the_rest(void **state)
 {
     struct bed *b = *state;
@@ -368,7 +368,8 @@ static void halves_are_retried_on_their_own(void **state)
     assert_int_equal(fake_sink_twice(&b->sink, BR_PROFILES), 0);
 }
 
-/* --- The log ----------------------------------------------------------------------------------- */
+/* --- The log -----------------------------------------------------------------------------------
+ */
 
 /* Every line since the last call. */
 static const char *logged(int fd)
