@@ -508,6 +508,95 @@ static void all_may_be_dead(void **state)
     finish(&f);
 }
 
+/* --- HTTP/1.1 ----------------------------------------------------------------------------------
+ */
+
+static struct br_client *connect_http(struct fixture *f)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        f->nodes[i].deaf = true; /* it is the test that takes its connections */
+    br_client_free(f->client);
+    return net_connect(f->rig, &(struct br_client_config){.endpoint = f->url});
+}
+
+/* The next connection to a node. */
+static struct net_peer *accept_at(struct fixture *f, unsigned i)
+{
+    struct net_peer *p = NULL;
+    NET_UNTIL(f->rig, (p = net_accept(f->nodes[i].listener)));
+    return p;
+}
+
+static void call_http(struct fixture *f, struct net_call *c)
+{
+    net_call_init(f->rig, c, false, 10);
+    br_client_send(f->client, &c->x);
+}
+
+static void answer_http(struct fixture *f, struct net_call *c, struct net_peer *p)
+{
+    NET_UNTIL(f->rig, net_count(p, "POST /call HTTP/1.1") == 1);
+    net_puts(f->rig, p, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    NET_UNTIL(f->rig, c->n_done);
+    assert_int_equal(c->http_status, 200);
+    net_call_release(c);
+}
+
+/* It served, then it hangs: one time-out ends the connection, the next sends us elsewhere. */
+static void http_leaves_what_hangs(void **state)
+{
+    struct fixture f;
+    struct net_call c;
+    struct net_peer *p[3];
+    open_with(&f, state, (struct br_client_config){0});
+    f.client = connect_http(&f);
+    call_http(&f, &c);
+    p[0] = accept_at(&f, 0);
+    answer_http(&f, &c, p[0]);
+    for (int i = 0; i < 2; i++) {
+        call_http(&f, &c);
+        p[1] = i == 0 ? p[0] : accept_at(&f, 0);
+        NET_UNTIL(f.rig, net_count(p[1], "POST /call HTTP/1.1") == (i == 0 ? 2 : 1));
+        br_client_cancel(f.client, &c.x);
+        NET_UNTIL(f.rig, net_poll(p[1]));
+        net_call_release(&c);
+    }
+    call_http(&f, &c);
+    p[2] = accept_at(&f, 1);
+    answer_http(&f, &c, p[2]);
+    for (int i = 0; i < 3; i++)
+        net_hang_up(p[i]);
+    finish(&f);
+}
+
+/* An address that does not even refuse: the next is tried while it makes up its mind. */
+static void http_does_not_wait_for_the_silent(void **state)
+{
+    struct fixture f;
+    struct net_call c;
+    int full[8];
+    open_with(&f, state, (struct br_client_config){0});
+    f.client = connect_http(&f);
+    assert_int_equal(listen(f.nodes[0].listener, 0), 0); /* and nobody accepts: SYNs are dropped */
+    struct sockaddr_in in = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(0x7f000001),
+                             .sin_port = htons((uint16_t)f.port)};
+    for (size_t i = 0; i < BR_COUNT(full); i++) {
+        full[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(full[i], (struct sockaddr *)&in, sizeof in);
+    }
+    call_http(&f, &c);
+    pass(&f, 1000);
+    assert_null(net_accept(f.nodes[1].listener));
+    pass(&f, 2000); /* more than its patience, less than the time limit */
+    struct net_peer *p = accept_at(&f, 1);
+    answer_http(&f, &c, p);
+    net_hang_up(p);
+    for (size_t i = 0; i < BR_COUNT(full); i++)
+        close(full[i]);
+    finish(&f);
+}
+
 static void a_name_is_looked_up_again(void **state)
 {
     struct fixture f;
@@ -564,6 +653,8 @@ int main(void)
         NET_TEST(one_that_hangs_is_left),
         NET_TEST(all_may_be_dead),
         NET_TEST(a_name_is_looked_up_again),
+        NET_TEST(http_leaves_what_hangs),
+        NET_TEST(http_does_not_wait_for_the_silent),
     };
     return cmocka_run_group_tests_name("net_backends", tests, NULL, NULL);
 }
