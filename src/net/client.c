@@ -72,8 +72,9 @@ struct client {
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     enum spoken spoken;
-    bool fixed; /* the addresses need no look-up */
-    bool stale; /* something went wrong since the last look-up */
+    char why[96]; /* the last connection that was tried did not come about; "": none */
+    bool fixed;   /* the addresses need no look-up */
+    bool stale;   /* something went wrong since the last look-up */
     bool closing;
 };
 
@@ -213,6 +214,16 @@ static bool serves(const struct client *c)
     return usable(c) > coming(c);
 }
 
+static void note_why(struct client *c, const char *why)
+{
+    (void)snprintf(c->why, sizeof c->why, "%.*s", (int)sizeof c->why - 1, why);
+}
+
+static void cannot_connect(struct client *c)
+{
+    fail_waiting(c, BR_EIO, "cannot connect to", c->why[0] ? c->why : "no address answers");
+}
+
 static void address_failed(struct client *c, const struct br_address *address)
 {
     int i = br_addresses_find(&c->addresses, address);
@@ -221,7 +232,7 @@ static void address_failed(struct client *c, const struct br_address *address)
     c->stale = true;
 }
 
-static bool connect_next(struct client *c, bool last_resort, const char **why);
+static bool connect_next(struct client *c, bool last_resort);
 
 static void on_closed(struct br_stream *s, const char *why)
 {
@@ -237,12 +248,14 @@ static void on_closed(struct br_stream *s, const char *why)
     if (c->closing)
         return;
     c->stale = true;
+    if (!was_up)
+        note_why(c, why);
     if (of_no_use)
         address_failed(c, &address);
     /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
      * connection serves: it may be busy for long. */
-    if (!was_up && !connect_next(c, false, &why) && !coming(c) && !(spreads(c) && serves(c)))
-        fail_waiting(c, BR_EIO, "cannot connect to", why);
+    if (!was_up && !connect_next(c, false) && !coming(c) && !(spreads(c) && serves(c)))
+        cannot_connect(c);
     wake(c);
 }
 
@@ -302,22 +315,22 @@ static void set_options(const struct client *c, int fd, int family)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-/* Begins to connect. False, and why, when that failed at once. */
-static bool connect_to(struct client *c, const struct br_address *a, const char **why)
+/* Begins to connect. False when that failed at once. */
+static bool connect_to(struct client *c, const struct br_address *a)
 {
     int fd = socket(a->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0)
         set_options(c, fd, a->addr.ss_family);
     if (fd < 0 ||
         (connect(fd, (const struct sockaddr *)&a->addr, a->len) && errno != EINPROGRESS)) {
-        *why = strerror(errno);
+        note_why(c, strerror(errno));
         if (fd >= 0)
             close(fd);
         return false;
     }
     if (connect_fd(c, fd, a))
         return true;
-    *why = "out of memory";
+    note_why(c, "out of memory");
     return false;
 }
 
@@ -334,16 +347,15 @@ static bool is_taken(void *arg, unsigned i)
     return n >= (spreads(c) ? c->config.max_connections : 1);
 }
 
-/* Begins a connection to the next address that may have one. False when there is none; `why` is set
- * where an address failed at once. */
-static bool connect_next(struct client *c, bool last_resort, const char **why)
+/* Begins a connection to the next address that may have one. False when there is none. */
+static bool connect_next(struct client *c, bool last_resort)
 {
     int i;
     while ((i = br_addresses_pick(&c->addresses, now_of(c), last_resort, is_taken, c)) >= 0) {
         double random = br_host_random(&c->loop->host);
         struct br_address address = c->addresses.v[i];
         br_addresses_tried(&c->addresses, (unsigned)i, now_of(c), random);
-        if (connect_to(c, &address, why))
+        if (connect_to(c, &address))
             return true;
         address_failed(c, &address);
         last_resort = false;
@@ -517,17 +529,16 @@ static unsigned wanted(const struct client *c)
 /* More connections for what waits. */
 static void connect_more(struct client *c)
 {
-    const char *why = "no address answers";
     unsigned n_wanted = wanted(c), max = c->config.max_connections;
     if (wants_look_up(c))
         look_up(c);
     if (c->resolving && (c->addresses.n == 0 || !look_up_hangs(c)))
         return;
     while (spreads(c) || (coming(c) < n_wanted && usable(c) < max))
-        if (!connect_next(c, !coming(c) && !serves(c), &why))
+        if (!connect_next(c, !coming(c) && !serves(c)))
             break;
     if (!coming(c) && !serves(c))
-        fail_waiting(c, BR_EIO, "cannot connect to", why);
+        cannot_connect(c);
 }
 
 static void pump(struct br_deferred *d)
@@ -627,13 +638,12 @@ static uint64_t patience_ms(const struct client *c)
 /* A connection that is not there yet. While it takes its time, the next address is tried. */
 static void look_at_coming(struct client *c, struct link *link, uint64_t age_ms)
 {
-    const char *why;
     if (age_ms > c->config.connect_timeout_ms) {
         br_stream_close(link->stream, "no connection in time");
     } else if (!link->passed && !spreads(c) && age_ms > patience_ms(c) && c->addresses.n > 1 &&
                !br_list_empty(&c->waiting)) {
         link->passed = true;
-        if (!connect_next(c, false, &why))
+        if (!connect_next(c, false))
             link->passed = false;
     }
 }
@@ -653,7 +663,6 @@ static void look_at(struct client *c, struct link *link, uint64_t now)
 static void on_sweep(struct br_timer *t)
 {
     struct client *c = br_container_of(t, struct client, sweep);
-    const char *why;
     uint64_t now = now_of(c);
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next)
         look_at(c, br_container_of(l, struct link, link), now);
@@ -661,7 +670,7 @@ static void on_sweep(struct br_timer *t)
     if (serves(c) && spreads(c)) {
         if (c->stale && wants_look_up(c))
             look_up(c);
-        while (connect_next(c, false, &why)) /* those that failed before */
+        while (connect_next(c, false)) /* those that failed before */
             ;
     }
     /* The look-up goes on; until it ends there is no other. */
