@@ -244,6 +244,23 @@ static void call_in_vain(struct fixture *f, struct node *node, unsigned k)
     net_call_release(&c);
 }
 
+/* TCP_USER_TIMEOUT of our end of a connection to the port; 0: there is none. */
+static unsigned user_timeout_ms(unsigned port)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_in in;
+        socklen_t len = sizeof in;
+        unsigned value = 0;
+        if (getpeername(fd, (struct sockaddr *)&in, &len) || in.sin_family != AF_INET ||
+            ntohs(in.sin_port) != port)
+            continue;
+        len = sizeof value;
+        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &len), 0);
+        return value;
+    }
+    return 0;
+}
+
 /* --- Hung ------------------------------------------------------------------------------------- */
 
 static void two_time_outs_in_a_row_end_a_connection(void **state)
@@ -291,6 +308,28 @@ static void others_on_it_are_not_cut_off(void **state)
     pass(&f, 2000);
     assert_int_equal(n_open(node), 0);
     net_call_release(&slow);
+    finish(&f);
+}
+
+/* The peer is gone without a word, and the socket full: nothing has to be sent before it is closed.
+ */
+static void a_full_socket_is_closed_at_once(void **state)
+{
+    struct fixture f;
+    open_with(&f, state, (struct br_client_config){.endpoint = "127.0.0.1"});
+    assert_int_equal(call(&f), 0);
+    assert_int_not_equal(user_timeout_ms(f.port), 0);
+    f.nodes[0].deaf = true;
+    for (int i = 0; i < 2; i++) {
+        struct net_call c;
+        net_call_init(f.rig, &c, true, 16u << 20);
+        br_client_send(f.client, &c.x);
+        pass(&f, 0);
+        br_client_cancel(f.client, &c.x);
+        net_call_release(&c);
+    }
+    pass(&f, 0);
+    assert_int_equal(user_timeout_ms(f.port), 0);
     finish(&f);
 }
 
@@ -364,23 +403,6 @@ static void pings_get_fewer_when_a_server_wants_it(void **state)
     br_client_cancel(f.client, &c.x);
     net_call_release(&c);
     finish(&f);
-}
-
-/* TCP_USER_TIMEOUT of our end of a connection to the port; 0: there is none. */
-static unsigned user_timeout_ms(unsigned port)
-{
-    for (int fd = 3; fd < 256; fd++) {
-        struct sockaddr_in in;
-        socklen_t len = sizeof in;
-        unsigned value = 0;
-        if (getpeername(fd, (struct sockaddr *)&in, &len) || in.sin_family != AF_INET ||
-            ntohs(in.sin_port) != port)
-            continue;
-        len = sizeof value;
-        assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &len), 0);
-        return value;
-    }
-    return 0;
 }
 
 static void the_kernel_does_not_wait_for_ever(void **state)
@@ -651,6 +673,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         NET_TEST(two_time_outs_in_a_row_end_a_connection),
         NET_TEST(others_on_it_are_not_cut_off),
+        NET_TEST(a_full_socket_is_closed_at_once),
         NET_TEST(silence_is_asked_about),
         NET_TEST(an_idle_connection_is_not_asked),
         NET_TEST(pings_get_fewer_when_a_server_wants_it),
