@@ -94,11 +94,12 @@ static void sentences_about_size_are_known(void **state)
         "Received message exceeds the maximum configured message size.", /* grpc-dotnet */
         "message size 5242880 is larger than configured max 4194304",    /* connect-go */
         "message is larger than configured max 4194304 - unable to determine message size: EOF",
-        "the incoming push request has been rejected because its message size of 104857601 bytes "
-        "is larger than the allowed limit of 104857600 bytes", /* Mimir */
-        "http: request body too large",                        /* net/http, also of the Collector */
-        "413 Request Entity Too Large",                        /* nginx */
-        "Payload Too Large",                                   /* Envoy */
+        /* Mimir */
+        ("the incoming push request has been rejected because its message size of 104857601 bytes "
+         "is larger than the allowed limit of 104857600 bytes"),
+        "http: request body too large", /* net/http, also of the Collector */
+        "413 Request Entity Too Large", /* nginx */
+        "Payload Too Large",            /* Envoy */
         "Content Too Large",
         "the request is larger than 67108864 bytes", /* this project's own two */
         "decompresses to more than 67108864 bytes",
@@ -106,16 +107,16 @@ static void sentences_about_size_are_known(void **state)
     static const char *const other[] = {
         "",
         "no message",
-        "RATE_LIMITED: ingestion rate limit (local: 15000000 bytes/s, global: 0 bytes/s, burst: "
-        "20000000 bytes) exceeded while adding 5242880 bytes for user single-tenant.", /* Tempo */
-        "TRACE_TOO_LARGE: max size of trace (5000000) exceeded while adding 387 bytes to trace "
-        "a0fbd6f9ac5e2077d90a19551dd67b6f for tenant single-tenant",
-        "LIVE_TRACES_EXCEEDED: max live traces exceeded for tenant single-tenant: per-user traces "
-        "limit (local: 10000 global: 0 actual local: 10000) exceeded",
+        ("RATE_LIMITED: ingestion rate limit (local: 15000000 bytes/s, global: 0 bytes/s, burst: "
+         "20000000 bytes) exceeded while adding 5242880 bytes for user single-tenant."), /* Tempo */
+        ("TRACE_TOO_LARGE: max size of trace (5000000) exceeded while adding 387 bytes to trace "
+         "a0fbd6f9ac5e2077d90a19551dd67b6f for tenant single-tenant"),
+        ("LIVE_TRACES_EXCEEDED: max live traces exceeded for tenant single-tenant: per-user traces "
+         "limit (local: 10000 global: 0 actual local: 10000) exceeded"),
         "data refused due to high memory usage", /* the Collector's memory_limiter */
         "request rate is too large",             /* Azure Cosmos DB's words for 429 */
-        "the request was rejected because the tenant exceeded the request rate limit, set to 1000 "
-        "requests/s across all distributors", /* Mimir */
+        ("the request was rejected because the tenant exceeded the request rate limit, set to 1000 "
+         "requests/s across all distributors"), /* Mimir */
         "Received message larger than the quota that is left",
         "too many requests in flight, larger than max",
         "sending queue is full",
