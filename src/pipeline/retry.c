@@ -6,6 +6,7 @@
 #include "pipeline/exporter.h"
 
 #define LOG_EVERY_MS 60000
+#define AGAIN_MS 1000
 
 struct br_retry {
     struct br_consumer input;
@@ -94,10 +95,12 @@ static void say(struct br_retry *r, const struct br_outcome *o, uint64_t now, ui
             br_status_name(o->status), o->text);
 }
 
-/* The peer answers again. */
+/* The peer answers. Right after a failure that may be what was on its way before. */
 static void note_answer(struct br_retry *r)
 {
     uint64_t now = br_host_mono_ms(r->node->host), held;
+    if (!r->failing_since_ms || now - r->failing_since_ms < AGAIN_MS)
+        return;
     if (r->said && br_log_allow(&r->back_limit, now, LOG_EVERY_MS, &held))
         br_info(&r->node->log, "sending again after %.1f s",
                 (double)(now - r->failing_since_ms) / 1e3);

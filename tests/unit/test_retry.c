@@ -420,6 +420,14 @@ static void that_it_sends_again_is_said_once(void **state)
     text = logged(fds[0]);
     assert_int_equal(lines_of(text, "not delivered"), 1);
     assert_int_equal(lines_of(text, "sending again after 12.5 s"), 1);
+    fake_host_advance(b->h, 60000);
+    b->sink.first_fail = 1;
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1); /* was on its way; it tells nothing */
+    fake_host_advance(b->h, 999);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again"), 0);
+    fake_host_advance(b->h, 4001);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again after 5.0 s"), 1);
     br_log_setup(BR_LOG_ERROR, false, 2);
     close(fds[0]);
     close(fds[1]);
