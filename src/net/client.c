@@ -254,7 +254,8 @@ static void on_closed(struct br_stream *s, const char *why)
         address_failed(c, &address);
     /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
      * connection serves: it may be busy for long. */
-    if (!was_up && !connect_next(c, false) && !coming(c) && !(spreads(c) && serves(c)))
+    if (!was_up && !br_list_empty(&c->waiting) && !connect_next(c, false) && !coming(c) &&
+        !(spreads(c) && serves(c)))
         cannot_connect(c);
     wake(c);
 }
