@@ -76,6 +76,15 @@ static struct br_outcome success(const struct br_call *c)
     return o;
 }
 
+/* Says it to a request that is too large. tonic has OUT_OF_RANGE for it; others have
+ * RESOURCE_EXHAUSTED, which is what a server also says that asks for mercy. */
+static bool is_too_large(const struct br_exchange *x, enum br_status status)
+{
+    if (status != BR_STATUS_RESOURCE_EXHAUSTED && status != BR_STATUS_OUT_OF_RANGE)
+        return false;
+    return x->http_status == 413 || br_call_says_too_large(x->grpc_message);
+}
+
 static struct br_outcome read_grpc(const struct br_call *c)
 {
     const struct br_exchange *x = &c->exchange;
@@ -90,6 +99,7 @@ static struct br_outcome read_grpc(const struct br_call *c)
                  : http == 401                                 ? BR_STATUS_UNAUTHENTICATED
                  : http == 403                                 ? BR_STATUS_PERMISSION_DENIED
                  : http == 404                                 ? BR_STATUS_UNIMPLEMENTED
+                 : http == 413                                 ? BR_STATUS_RESOURCE_EXHAUSTED
                  : http == 429 || (http >= 502 && http <= 504) ? BR_STATUS_UNAVAILABLE
                                                                : BR_STATUS_UNKNOWN;
     }
@@ -97,7 +107,9 @@ static struct br_outcome read_grpc(const struct br_call *c)
     if (x->details_len && !br_status_decode(x->details, x->details_len, &code, NULL, 0, &delay_ms))
         delay_ms = -1;
     const char *text = x->grpc_message[0] ? x->grpc_message : "no message";
-    if (br_status_retryable(status, delay_ms >= 0))
+    if (delay_ms < 0 && is_too_large(x, status))
+        return br_outcome_reject(BR_STATUS_RESOURCE_EXHAUSTED, "%s", text);
+    if (br_status_retryable(status, delay_ms >= 0) || status == BR_STATUS_RESOURCE_EXHAUSTED)
         return br_outcome_retry(status, br_call_delay(delay_ms), "%s", text);
     return br_outcome_reject(status, "%s", text);
 }

@@ -15,6 +15,8 @@ struct config {
     struct br_tls_config tls;
     struct br_headers headers;
     struct keepalive *keepalive;
+    int balancer_name;
+    int64_t connections;
     struct br_exporter_config common;
 };
 
@@ -31,6 +33,8 @@ static const struct br_option keepalive_options[] = {
     BR_OPT_END,
 };
 
+static const char *const balancers[] = {"round_robin", "pick_first", NULL};
+
 static const struct br_option options[] = {
     {.name = "endpoint",
      .kind = BR_OPT_STRING,
@@ -40,13 +44,16 @@ static const struct br_option options[] = {
     BR_STRUCT(struct config, tls, br_tls_client_options, "TLS"),
     BR_STRING(struct config, compression, "gzip", "gzip, zstd or none"),
     BR_HEADERS(struct config, headers, "metadata of every request"),
-    BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options, "pings"),
+    BR_PRESENT(struct config, keepalive, struct keepalive, keepalive_options,
+               "pings; absent: after 30s, while something is under way"),
+    BR_ENUM(struct config, balancer_name, "round_robin", balancers,
+            "all addresses of the name in turn, or one that serves"),
+    BR_INT(struct config, connections, 1, 1, 100, "connections of each worker to an address"),
     BR_STRING(struct config, authority, NULL, "the :authority to send; default: from the endpoint"),
     BR_STRING(struct config, user_agent, "Braid/" BR_VERSION, "the user-agent to send"),
     BR_IGNORED("read_buffer_size", "sizes are chosen by the client"),
     BR_IGNORED("write_buffer_size", "sizes are chosen by the client"),
     BR_IGNORED("wait_for_ready", "what cannot be sent is retried"),
-    BR_IGNORED("balancer_name", "one connection per worker"),
     BR_EXPORTER_OPTIONS(struct config, common, "5s"),
     BR_OPT_END,
 };
@@ -99,6 +106,8 @@ static int start(struct br_node *node, struct br_err *err)
                                       .grpc = true,
                                       .tls = &c->tls,
                                       .authority = c->authority,
+                                      .pick_first = c->balancer_name != 0,
+                                      .max_connections = (unsigned)c->connections,
                                       .log = &node->log};
     if (c->keepalive) {
         config.keepalive_time_ms = c->keepalive->time / 1000000;

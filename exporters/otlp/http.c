@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The otlphttp exporter: OTLP over HTTP/1.1, protobuf or JSON. */
+/* The otlphttp exporter: OTLP over HTTP/1.1, or HTTP/2 where a server chooses it, protobuf or JSON. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ struct config {
     struct br_tls_config tls;
     struct br_headers headers;
     int64_t max_conns_per_host;
-    uint64_t idle_conn_timeout;
+    uint64_t idle_conn_timeout, http2_read_idle_timeout, http2_ping_timeout;
+    bool force_attempt_http2;
     struct br_exporter_config common;
 };
 
@@ -55,9 +56,10 @@ static const struct br_option options[] = {
     BR_IGNORED("max_idle_conns", "see max_conns_per_host"),
     BR_IGNORED("max_idle_conns_per_host", "see max_conns_per_host"),
     BR_IGNORED("disable_keep_alives", "connections are kept"),
-    BR_IGNORED("http2_read_idle_timeout", "requests go over HTTP/1.1"),
-    BR_IGNORED("http2_ping_timeout", "requests go over HTTP/1.1"),
-    BR_IGNORED("force_attempt_http2", "requests go over HTTP/1.1"),
+    BR_DURATION(struct config, http2_read_idle_timeout, "0",
+                "ping after so long without a byte; 0: after 30s, while something is under way"),
+    BR_DURATION(struct config, http2_ping_timeout, "15s", "close when a ping is not answered in it"),
+    BR_BOOL(struct config, force_attempt_http2, true, "offer HTTP/2 over TLS"),
     BR_IGNORED("cookies", "cookies are not kept"),
     BR_EXPORTER_OPTIONS(struct config, common, "30s"),
     BR_OPT_END,
@@ -145,6 +147,10 @@ static int start(struct br_node *node, struct br_err *err)
                                           .tls = &c->tls,
                                           .max_connections = (unsigned)c->max_conns_per_host,
                                           .idle_timeout_ms = c->idle_conn_timeout / 1000000,
+                                          .http2 = c->force_attempt_http2,
+                                          .keepalive_time_ms = c->http2_read_idle_timeout / 1000000,
+                                          .keepalive_timeout_ms = c->http2_ping_timeout / 1000000,
+                                          .keepalive_without_stream = c->http2_read_idle_timeout > 0,
                                           .log = &node->log};
         int rc = node->host->ops->connect(node->host, &config, &s->client[i], err);
         if (rc)

@@ -20,14 +20,13 @@ struct pyroscope_push {
     struct pyroscope_push_config config;
     char *path;
     struct br_client *client;
-    struct br_consumer input;  /* takes requests */
-    struct br_retry *retry;    /* sends each until it is settled ... */
+    struct br_retry *retry;    /* sends each request until it is settled ... */
+    struct br_divider divider; /* ... divided where it is refused ... */
     struct br_consumer sender; /* ... by this */
     struct br_calls calls;
     struct br_call_headers headers;
     struct br_codec *codec;
     struct br_log_limit refused_limit;
-    bool closing;
 };
 
 /* --- Parts ----------------------------------------------------------------------------------- */
@@ -198,68 +197,48 @@ static void on_send(struct br_consumer *self, struct br_item *item)
     br_call_send(c);
 }
 
-/* --- Requests -------------------------------------------------------------------------------- */
+/* --- Dividing what was refused --------------------------------------------------------------- */
 
-/* Parts `from` to `to` of a request, as one of its own. NULL when there is no memory. */
-static struct br_item *piece_of(const struct br_item *request, uint32_t from, uint32_t to)
+static bool divides(const struct br_outcome *o)
+{
+    return o->status == BR_STATUS_INVALID_ARGUMENT;
+}
+
+static uint32_t count_profiles(const struct br_item *request)
+{
+    return request->n_parts;
+}
+
+/* Parts `from` to `to` of a request, as one of its own. */
+static int cut_piece(const struct br_item *request, uint32_t from, uint32_t to,
+                     struct br_list *pieces)
 {
     struct br_item *piece = br_item_new(request->host, request->signal);
-    for (uint32_t i = from; piece && i < to; i++) {
-        if (br_item_add_part(piece, &request->parts[i])) {
-            br_item_free(piece);
-            piece = NULL;
-        }
-    }
-    if (piece)
-        piece->metadata = request->metadata; /* in the arena of an item further up */
-    return piece;
+    if (!piece)
+        return BR_ENOMEM;
+    br_list_append(pieces, &piece->link);
+    piece->metadata = request->metadata; /* in the arena of an item further up */
+    for (uint32_t i = from; i < to; i++)
+        if (br_item_add_part(piece, &request->parts[i]))
+            return BR_ENOMEM;
+    return 0;
 }
 
-/* `tried` is what was left of the request `item` when it was refused. */
-static void halve(struct pyroscope_push *p, struct br_item *item, const struct br_item *tried)
+static int cut(const struct br_item *request, struct br_list *pieces)
 {
-    uint32_t half = tried->n_parts / 2;
-    struct br_item *first = piece_of(tried, 0, half);
-    struct br_item *second = piece_of(tried, half, tried->n_parts);
-    if (!first || !second) {
-        br_item_free(first);
-        br_item_free(second);
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        return;
-    }
-    br_item_adopt(item, first);
-    br_item_adopt(item, second);
-    br_consume(&p->input, first);
-    br_consume(&p->input, second);
-    br_item_release_parent(item);
+    uint32_t half = request->n_parts / 2;
+    int rc = cut_piece(request, 0, half, pieces);
+    return rc ? rc : cut_piece(request, half, request->n_parts, pieces);
 }
 
-static void on_tried(struct br_item *tried, void *arg)
+static void refuse(const struct br_divider *divider, struct br_item *request,
+                   const struct br_outcome *o)
 {
-    struct pyroscope_push *p = arg;
-    struct br_item *item = tried->parent;
-    const struct br_outcome *o = &tried->outcome;
-    bool refused = o->verdict == BR_REJECT && o->status == BR_STATUS_INVALID_ARGUMENT;
-    if (!refused || p->closing) {
-        br_item_finish(item, o);
-    } else if (tried->n_parts > 1) {
-        halve(p, item, tried);
-    } else {
-        struct br_outcome lost = BR_OUTCOME_DONE;
-        lost.n_rejected = tried->n_items;
-        br_keep_drop(p->node, item, "refused", o, &p->refused_limit);
-        br_item_finish(item, &lost);
-    }
-}
-
-static void on_request(struct br_consumer *self, struct br_item *item)
-{
-    struct pyroscope_push *p = br_container_of(self, struct pyroscope_push, input);
-    struct br_item *attempt = p->closing ? NULL : br_item_attempt(item, on_tried, p);
-    if (attempt)
-        br_consume(br_retry_input(p->retry), attempt);
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory, or shutting down");
+    struct pyroscope_push *p = br_container_of(divider, struct pyroscope_push, divider);
+    struct br_outcome lost = BR_OUTCOME_DONE;
+    lost.n_rejected = request->n_items;
+    br_keep_drop(p->node, request, "refused", o, &p->refused_limit);
+    br_item_finish(request, &lost);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -283,7 +262,7 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
         return NULL;
     p->node = node;
     p->config = *config;
-    p->input.consume = on_request;
+    p->divider = (struct br_divider){divides, count_profiles, cut, refuse};
     p->sender.consume = on_send;
     br_calls_init(&p->calls, node, config->timeout_ms, read_answer);
     p->retry = br_retry_new(node, config->retry, &p->sender);
@@ -293,6 +272,7 @@ struct pyroscope_push *pyroscope_push_new(struct br_node *node,
         pyroscope_push_free(p);
         return NULL;
     }
+    br_retry_divide(p->retry, &p->divider);
     return p;
 }
 
@@ -309,7 +289,7 @@ int pyroscope_push_start(struct pyroscope_push *p, struct br_err *err)
 
 struct br_consumer *pyroscope_push_input(struct pyroscope_push *p)
 {
-    return &p->input;
+    return br_retry_input(p->retry);
 }
 
 /* From the innermost outwards, with a turn for each to hear of it. */
@@ -318,7 +298,6 @@ void pyroscope_push_free(struct pyroscope_push *p)
     if (!p)
         return;
     struct br_host *host = p->node->host;
-    p->closing = true;
     br_calls_release(&p->calls);
     (void)br_host_turn(host);
     br_retry_free(p->retry);

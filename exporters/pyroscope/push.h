@@ -7,7 +7,7 @@
  * - Servers since 2.0 store what they can of a request that they refuse, and name the ids of the
  * rest in their message. What is not named was stored, and is not sent again.
  * - A request that is refused for good is halved until the profile that is to blame stands alone,
- * which is dropped for the reason "refused".
+ * which is dropped for the reason "refused"; as far as br_retry goes with that.
  */
 #pragma once
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/call.h"
 
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 
@@ -88,6 +90,29 @@ uint32_t br_call_delay(int64_t delay_ms)
     return delay_ms <= 0 ? 0 : delay_ms < UINT32_MAX ? (uint32_t)delay_ms : UINT32_MAX;
 }
 
+/* True when a word of the list stands in the text, from the beginning of a word on. */
+static bool says(const char *text, const char *const *words)
+{
+    for (; *words; words++) {
+        size_t len = strlen(*words);
+        for (const char *at = text; *at; at++)
+            if ((at == text || !isalpha((unsigned char)at[-1])) && !strncasecmp(at, *words, len))
+                return true;
+    }
+    return false;
+}
+
+bool br_call_says_too_large(const char *sentence)
+{
+    static const char *const what[] = {"message", "request", "payload",    "body",
+                                       "content", "entity",  "decompress", NULL};
+    static const char *const size[] = {"larger than",  "too large",       "too big",
+                                       "exceeds max",  "exceeds the max", "maximum size",
+                                       "message size", "to more than",    NULL};
+    static const char *const pace[] = {"rate", "quota", "memory", "too many", "per second", NULL};
+    return says(sentence, what) && says(sentence, size) && !says(sentence, pace);
+}
+
 struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message)
 {
     int64_t delay_ms = x->retry_after_s < INT64_MAX / 1000 ? x->retry_after_s * 1000 : INT64_MAX;
@@ -107,8 +132,10 @@ struct br_outcome br_call_refusal(const struct br_exchange *x, const char *messa
         return br_outcome_reject(BR_STATUS_PERMISSION_DENIED, "HTTP 403 %s", message);
     case 404:
         return br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "HTTP 404 %s", message);
-    case 400:
-        return br_outcome_reject(BR_STATUS_INVALID_ARGUMENT, "HTTP 400 %s", message);
+    case 400: /* what Collectors say to a body that is too large when decompressed */
+        return br_outcome_reject(br_call_says_too_large(message) ? BR_STATUS_RESOURCE_EXHAUSTED
+                                                                 : BR_STATUS_INVALID_ARGUMENT,
+                                 "HTTP 400 %s", message);
     default:
         return br_outcome_reject(BR_STATUS_UNKNOWN, "HTTP %u %s", status, message);
     }

@@ -47,8 +47,13 @@ void br_call_end(struct br_call *call, const struct br_outcome *outcome);
 /* Likewise, for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
 void br_call_fail(struct br_call *call, int rc);
 
+/* True when the sentence of a refusal says that the request has too many bytes, as the servers of
+ * gRPC and HTTP, and OTLP backends, say it; false for one about a rate, a quota or memory. */
+bool br_call_says_too_large(const char *sentence);
+
 /* What a status that is no success means, by the OTLP specification ("Failures"): 429, 502, 503 and
- * 504 can be tried again, after Retry-After where it came. */
+ * 504 can be tried again, after Retry-After where it came. RESOURCE_EXHAUSTED says that the request
+ * is too large: 413, and 400 with a message that says so. */
 struct br_outcome br_call_refusal(const struct br_exchange *x, const char *message);
 
 /* Milliseconds as an outcome has them; 0 for what is negative. */

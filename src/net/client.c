@@ -11,15 +11,23 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "net/addresses.h"
 #include "net/net_internal.h"
 
 #define HTTP_CONNECTIONS 100
 #define CONNECT_MS 20000
 #define IDLE_MS 90000
+#define PING_MS 30000 /* while something is under way, where the config says nothing */
+#define PING_MAX_MS 3600000
 #define PING_TIMEOUT_MS 10000
+#define USER_TIMEOUT_MS 20000 /* as gRPC's (proposal A18) */
 #define SWEEP_MS 1000
 #define SWEEP_MIN_MS 10
-#define ADDRESSES_MAX 8
+#define PATIENCE_MS                                                                                \
+    2000 /* with a connection that does not come about, while there are other addresses */
+#define LOOK_UP_MS 1000      /* between two look-ups */
+#define LOOK_UP_OLD_MS 30000 /* older ones are made again for a new connection */
+#define TIMEOUTS_MAX 2       /* in a row; then the connection is given up */
 
 /* An exchange that waits for a connection. */
 struct waiting {
@@ -31,22 +39,24 @@ struct link {
     struct br_list link; /* client->links */
     struct client *client;
     struct br_stream *stream;
-    bool ready;       /* connected; TLS may still be shaking hands */
-    bool draining;    /* takes nothing new */
-    unsigned address; /* which of the client's */
-    uint64_t ping_ms, used_ms;
+    struct br_address address;
+    bool ready;    /* connected; TLS may still be shaking hands */
+    bool draining; /* takes nothing new */
+    bool passed;   /* takes its time; another address is tried meanwhile */
+    bool used;     /* an exchange was sent on it */
+    bool h2;
     bool pinged;
-};
-
-struct address {
-    struct sockaddr_storage addr;
-    socklen_t len;
+    unsigned n_answered, n_timeouts; /* answers seen; time-outs since the last */
+    uint64_t ping_ms, used_ms;
 };
 
 struct resolve {
     uv_getaddrinfo_t request;
     struct client *client; /* NULL: given up */
 };
+
+/* What a server chose by ALPN, the last time. */
+enum spoken { SPOKEN_UNKNOWN, SPOKEN_H1, SPOKEN_H2 };
 
 struct client {
     struct br_client base;
@@ -59,18 +69,25 @@ struct client {
     struct br_deferred pump;
     struct br_timer sweep;
     struct resolve *resolving;
-    uint64_t resolving_since_ms, sweep_ms;
-    struct address addresses[ADDRESSES_MAX]; /* of the last look-up */
-    unsigned n_addresses;
+    uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
+    struct br_addresses addresses;
+    enum spoken spoken;
+    char why[96]; /* the last connection that was tried did not come about; "": none */
+    bool fixed;   /* the addresses need no look-up */
+    bool stale;   /* something went wrong since the last look-up */
     bool closing;
 };
 
 static void pump(struct br_deferred *d);
-static bool try_next(struct client *c, unsigned address, const char **why);
 
 static struct client *client_of(struct br_client *c)
 {
     return br_container_of(c, struct client, base);
+}
+
+static uint64_t now_of(const struct client *c)
+{
+    return uv_now(&c->loop->uv);
 }
 
 static void wake(struct client *c)
@@ -102,55 +119,148 @@ static void fail_waiting(struct client *c, int error, const char *what, const ch
 
 /* --- Connections ---------------------------------------------------------------------------- */
 
+static struct br_conn *make_conn(struct client *c, bool h2)
+{
+    struct br_pool *pool = c->loop->host.pool;
+    return h2 ? br_h2_client_new(pool) : br_h1_client_new(pool);
+}
+
+/* Connected, and the protocol is known. */
+static bool is_up(const struct link *link)
+{
+    const struct br_stream *s = link->stream;
+    return link->ready && s->conn && (!s->tls || br_tls_ready(s->tls));
+}
+
+/* Every connection to all addresses of a name is used in turn. */
+static bool spreads(const struct client *c)
+{
+    return c->config.grpc && !c->config.pick_first;
+}
+
+/* ALPN chose. What it did not choose is HTTP/1.1. */
+static int choose(struct br_stream *s)
+{
+    struct link *link = s->owner;
+    struct client *c = link->client;
+    link->h2 = strcmp(br_tls_alpn(s->tls), "h2") == 0;
+    struct br_conn *conn = make_conn(c, link->h2);
+    if (!conn)
+        return BR_ENOMEM;
+    c->spoken = link->h2 ? SPOKEN_H2 : SPOKEN_H1;
+    br_stream_set_conn(s, conn);
+    return 0;
+}
+
+/* The first bytes came together with the end of the handshake. */
 static int detect(struct br_stream *s, const uint8_t *data, size_t len)
 {
-    (void)s;
     (void)data;
     (void)len;
-    return BR_EPROTO; /* clients have their protocol from the start */
+    return choose(s);
+}
+
+/* What the peer has answered since it was looked at last. */
+static void note_answers(struct link *link)
+{
+    struct client *c = link->client;
+    const struct br_conn *conn = link->stream->conn;
+    if (!conn || conn->n_answered == link->n_answered)
+        return;
+    int i = link->n_answered == 0 ? br_addresses_find(&c->addresses, &link->address) : -1;
+    if (i >= 0)
+        br_addresses_worked(&c->addresses, (unsigned)i);
+    link->n_answered = conn->n_answered;
+    link->n_timeouts = 0;
 }
 
 static void on_progress(struct br_stream *s)
 {
     struct link *link = s->owner;
     link->ready = true;
+    note_answers(link);
+    if (!s->conn && s->tls && br_tls_ready(s->tls) && choose(s))
+        br_stream_close(s, "out of memory");
+    link->passed = link->passed && !is_up(link);
     if (!br_list_empty(&link->client->waiting))
         wake(link->client);
 }
 
+/* Connections that are there or being made. */
 static unsigned usable(const struct client *c)
 {
     unsigned n = 0;
-    for (const struct br_list *l = c->links.next; l != &c->links; l = l->next)
-        n += !br_container_of(l, struct link, link)->draining;
+    for (const struct br_list *l = c->links.next; l != &c->links; l = l->next) {
+        const struct link *link = br_container_of(l, struct link, link);
+        n += !link->draining && !link->passed;
+    }
     return n;
 }
+
+/* Connections that are being made. */
+static unsigned coming(const struct client *c)
+{
+    unsigned n = 0;
+    for (const struct br_list *l = c->links.next; l != &c->links; l = l->next) {
+        const struct link *link = br_container_of(l, struct link, link);
+        n += !link->draining && !link->passed && !is_up(link);
+    }
+    return n;
+}
+
+/* Something takes exchanges, if not now then when it has answered. */
+static bool serves(const struct client *c)
+{
+    return usable(c) > coming(c);
+}
+
+static void note_why(struct client *c, const char *why)
+{
+    (void)snprintf(c->why, sizeof c->why, "%.*s", (int)sizeof c->why - 1, why);
+}
+
+static void cannot_connect(struct client *c)
+{
+    fail_waiting(c, BR_EIO, "cannot connect to", c->why[0] ? c->why : "no address answers");
+}
+
+static void address_failed(struct client *c, const struct br_address *address)
+{
+    int i = br_addresses_find(&c->addresses, address);
+    if (i >= 0)
+        br_addresses_failed(&c->addresses, (unsigned)i, now_of(c), br_host_random(&c->loop->host));
+    c->stale = true;
+}
+
+static bool connect_next(struct client *c, bool last_resort);
 
 static void on_closed(struct br_stream *s, const char *why)
 {
     struct link *link = s->owner;
     struct client *c = link->client;
-    bool was_ready = link->ready && (!s->tls || br_tls_ready(s->tls));
-    unsigned address = link->address;
+    struct br_address address = link->address;
+    bool was_up = is_up(link);
+    note_answers(link);
+    bool of_no_use = !link->draining && link->n_answered == 0 && (link->used || !was_up);
     br_list_remove(&link->link);
     br_debug(c->config.log, "connection to %s closed: %s", c->endpoint.authority, why);
     br_free(link);
     if (c->closing)
         return;
+    c->stale = true;
+    if (!was_up)
+        note_why(c, why);
+    if (of_no_use)
+        address_failed(c, &address);
     /* Nothing came of it, nor of any other address: whoever waits learns why. Also when another
-     * connection serves: trying again at once would have no end while that one is busy. */
-    if (!was_ready && !try_next(c, address, &why))
-        fail_waiting(c, BR_EIO, "cannot connect to", why);
+     * connection serves: it may be busy for long. */
+    if (!was_up && !br_list_empty(&c->waiting) && !connect_next(c, false) && !coming(c) &&
+        !(spreads(c) && serves(c)))
+        cannot_connect(c);
     wake(c);
 }
 
 static const struct br_stream_events events = {detect, on_progress, on_closed};
-
-static struct br_conn *make_conn(struct client *c)
-{
-    struct br_pool *pool = c->loop->host.pool;
-    return c->config.grpc ? br_h2_client_new(pool) : br_h1_client_new(pool);
-}
 
 static void start_tls(struct client *c, struct br_stream *s)
 {
@@ -163,11 +273,12 @@ static void start_tls(struct client *c, struct br_stream *s)
         br_stream_close(s, "the server's name cannot be verified, or there is no memory");
 }
 
-static bool connect_fd(struct client *c, int fd, unsigned address)
+static bool connect_fd(struct client *c, int fd, const struct br_address *address)
 {
+    bool later = c->config.http2 && c->tls; /* ALPN will say */
     struct link *link = br_calloc(1, sizeof *link);
-    struct br_conn *conn = make_conn(c);
-    if (!link || !conn) {
+    struct br_conn *conn = later ? NULL : make_conn(c, c->config.grpc);
+    if (!link || (!conn && !later)) {
         close(fd);
         fd = -1;
     }
@@ -180,103 +291,155 @@ static bool connect_fd(struct client *c, int fd, unsigned address)
     }
     link->client = c;
     link->stream = s;
-    link->address = address;
-    link->used_ms = link->ping_ms = uv_now(&c->loop->uv);
+    link->address = *address;
+    link->h2 = c->config.grpc;
+    link->used_ms = link->ping_ms = now_of(c);
     br_list_append(&c->links, &link->link);
     if (c->tls)
         start_tls(c, s);
-    br_stream_set_conn(s, conn);
+    if (conn)
+        br_stream_set_conn(s, conn);
+    else
+        br_stream_wake(s);
     return true;
 }
 
-/* Begins to connect. False, and why, when that failed at once. */
-static bool connect_to(struct client *c, unsigned address, const char **why)
+/* What is sent and not acknowledged for so long breaks the connection: without it the kernel goes
+ * on for a quarter of an hour. */
+static void set_options(const struct client *c, int fd, int family)
 {
-    const struct address *a = &c->addresses[address];
-    int fd = socket(a->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int one = 1;
-    if (fd >= 0 && a->addr.ss_family != AF_UNIX)
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    unsigned timeout_ms = (unsigned)c->user_timeout_ms;
+    if (family == AF_UNIX)
+        return;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+}
+
+/* Begins to connect. False when that failed at once. */
+static bool connect_to(struct client *c, const struct br_address *a)
+{
+    int fd = socket(a->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        set_options(c, fd, a->addr.ss_family);
     if (fd < 0 ||
         (connect(fd, (const struct sockaddr *)&a->addr, a->len) && errno != EINPROGRESS)) {
-        *why = strerror(errno);
+        note_why(c, strerror(errno));
         if (fd >= 0)
             close(fd);
         return false;
     }
-    if (connect_fd(c, fd, address))
+    if (connect_fd(c, fd, a))
         return true;
-    *why = "out of memory";
+    note_why(c, "out of memory");
     return false;
 }
 
-/* The addresses after one that did not answer. */
-static bool try_next(struct client *c, unsigned address, const char **why)
+/* The address has its connections already, or one on the way. */
+static bool is_taken(void *arg, unsigned i)
 {
-    while (++address < c->n_addresses && !br_list_empty(&c->waiting))
-        if (connect_to(c, address, why))
+    const struct client *c = arg;
+    unsigned n = 0;
+    for (const struct br_list *l = c->links.next; l != &c->links; l = l->next) {
+        const struct link *link = br_container_of(l, struct link, link);
+        if (!link->draining && (spreads(c) || link->passed))
+            n += br_addresses_find(&c->addresses, &link->address) == (int)i;
+    }
+    return n >= (spreads(c) ? c->config.max_connections : 1);
+}
+
+/* Begins a connection to the next address that may have one. False when there is none. */
+static bool connect_next(struct client *c, bool last_resort)
+{
+    int i;
+    while ((i = br_addresses_pick(&c->addresses, now_of(c), last_resort, is_taken, c)) >= 0) {
+        double random = br_host_random(&c->loop->host);
+        struct br_address address = c->addresses.v[i];
+        br_addresses_tried(&c->addresses, (unsigned)i, now_of(c), random);
+        if (connect_to(c, &address))
             return true;
+        address_failed(c, &address);
+        last_resort = false;
+    }
     return false;
 }
 
-static void try_all(struct client *c)
+/* --- Names ---------------------------------------------------------------------------------- */
+
+/* The look-up takes longer than anybody should wait for it. */
+static bool look_up_hangs(const struct client *c)
 {
-    const char *why = "no address";
-    if (c->n_addresses && connect_to(c, 0, &why))
-        return;
-    if (!try_next(c, 0, &why))
-        fail_waiting(c, BR_EIO, "cannot connect to", why);
+    return c->resolving && now_of(c) - c->resolving_since_ms > c->config.connect_timeout_ms;
 }
 
-static void add_address(struct client *c, const void *addr, socklen_t len)
+/* Connections to addresses that the name no longer has finish what they are at. */
+static void leave_the_gone(struct client *c)
 {
-    if (c->n_addresses == ADDRESSES_MAX || len > sizeof c->addresses[0].addr)
-        return;
-    struct address *a = &c->addresses[c->n_addresses++];
-    memset(a, 0, sizeof *a);
-    memcpy(&a->addr, addr, len);
-    a->len = len;
+    for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
+        struct link *link = br_container_of(l, struct link, link);
+        if (br_addresses_find(&c->addresses, &link->address) < 0)
+            link->draining = true;
+    }
+}
+
+static void on_found(struct client *c, const struct addrinfo *found)
+{
+    static const int order[] = {AF_INET, AF_INET6}; /* as Go: IPv4 first where there is a choice */
+    struct br_addresses fresh = {.n = 0};
+    for (size_t i = 0; i < BR_COUNT(order); i++)
+        for (const struct addrinfo *a = found; a; a = a->ai_next)
+            if (a->ai_family == order[i])
+                (void)br_addresses_add(&fresh, a->ai_addr, a->ai_addrlen);
+    br_addresses_update(&c->addresses, &fresh);
+    if (spreads(c))
+        leave_the_gone(c);
 }
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
-    static const int order[] = {AF_INET, AF_INET6}; /* as Go: IPv4 first where there is a choice */
     struct resolve *r = br_container_of(request, struct resolve, request);
     struct client *c = r->client;
     br_free(r);
     if (c) {
         c->resolving = NULL;
-        c->n_addresses = 0;
-        for (size_t i = 0; i < BR_COUNT(order); i++)
-            for (const struct addrinfo *a = found; a; a = a->ai_next)
-                if (a->ai_family == order[i])
-                    add_address(c, a->ai_addr, a->ai_addrlen);
-        if (status < 0)
-            fail_waiting(c, BR_EIO, "cannot resolve", uv_strerror(status));
-        else if (!br_list_empty(&c->waiting))
-            try_all(c);
+        c->resolved_ms = now_of(c);
+        c->stale = false;
+        if (status == 0)
+            on_found(c, found);
+        else if (c->addresses.n)
+            br_debug(c->config.log, "%s: %s; the old addresses stay", c->endpoint.authority,
+                     uv_strerror(status));
+        if (c->addresses.n == 0)
+            fail_waiting(c, BR_EIO, "cannot resolve", status ? uv_strerror(status) : "no address");
         wake(c);
     }
     uv_freeaddrinfo(found);
 }
 
 /* Addresses that need no look-up. */
-static bool numeric(struct client *c)
+static bool add_fixed(struct client *c)
 {
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
     int port = (int)c->endpoint.port;
-    c->n_addresses = 0;
     if (c->endpoint.unix_socket) {
         (void)snprintf(local.sun_path, sizeof local.sun_path, "%.107s", c->endpoint.host);
-        add_address(c, &local, sizeof local);
-    } else if (uv_ip4_addr(c->endpoint.host, port, &v4) == 0) {
-        add_address(c, &v4, sizeof v4);
-    } else if (uv_ip6_addr(c->endpoint.host, port, &v6) == 0) {
-        add_address(c, &v6, sizeof v6);
+        return br_addresses_add(&c->addresses, &local, sizeof local);
     }
-    return c->n_addresses > 0;
+    if (uv_ip4_addr(c->endpoint.host, port, &v4) == 0)
+        return br_addresses_add(&c->addresses, &v4, sizeof v4);
+    return uv_ip6_addr(c->endpoint.host, port, &v6) == 0 &&
+           br_addresses_add(&c->addresses, &v6, sizeof v6);
+}
+
+/* The addresses are not known, may have changed, or are of long ago. */
+static bool wants_look_up(const struct client *c)
+{
+    uint64_t age_ms = now_of(c) - c->resolved_ms;
+    if (c->fixed || c->resolving)
+        return false;
+    return c->addresses.n == 0 || age_ms > (c->stale ? LOOK_UP_MS : LOOK_UP_OLD_MS);
 }
 
 static void look_up(struct client *c)
@@ -296,59 +459,92 @@ static void look_up(struct client *c)
         return;
     }
     c->resolving = r;
-    c->resolving_since_ms = uv_now(&c->loop->uv);
-}
-
-static void open_connection(struct client *c)
-{
-    if (numeric(c))
-        try_all(c);
-    else
-        look_up(c);
+    c->resolving_since_ms = now_of(c);
 }
 
 /* --- Exchanges ------------------------------------------------------------------------------ */
 
-/* A connection that takes one more exchange now, or NULL. */
+/* A connection that takes one more exchange now, or NULL. gRPC's take turns; HTTP's do not, so that
+ * those which are too many become idle. */
 static struct link *free_link(struct client *c)
 {
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
         struct link *link = br_container_of(l, struct link, link);
         struct br_stream *s = link->stream;
-        if (link->ready && !link->draining && !s->closing && (!s->tls || br_tls_ready(s->tls)) &&
-            br_conn_can_send(s->conn))
-            return link;
+        if (!is_up(link) || link->draining || s->closing || !br_conn_can_send(s->conn))
+            continue;
+        if (spreads(c)) {
+            br_list_remove(l);
+            br_list_append(&c->links, l);
+        }
+        return link;
     }
     return NULL;
 }
 
-/* Connections that are being made. */
-static unsigned coming(const struct client *c)
-{
-    unsigned n = c->resolving != NULL;
-    for (const struct br_list *l = c->links.next; l != &c->links; l = l->next) {
-        const struct link *link = br_container_of(l, struct link, link);
-        n += !link->ready || (link->stream->tls && !br_tls_ready(link->stream->tls));
-    }
-    return n;
-}
-
+/* Connections that the peer, or we, want to leave are closed when nothing is under way. */
 static void note_draining(struct client *c)
 {
     for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
         struct link *link = br_container_of(l, struct link, link);
-        if (link->ready && !br_conn_can_send(link->stream->conn) &&
-            link->stream->conn->ops->idle(link->stream->conn)) {
+        struct br_conn *conn = link->stream->conn;
+        if (!is_up(link))
+            continue;
+        if (conn->leaving && !link->draining) {
+            link->draining = true;
+            if (conn->calm && c->ping_ms < PING_MAX_MS)
+                c->ping_ms *= 2; /* as gRPC does (proposal A8) */
+        }
+        if ((link->draining || !br_conn_can_send(conn)) && conn->ops->idle(conn)) {
             link->draining = true;
             br_stream_close(link->stream, "done");
         }
     }
 }
 
+static void send_on(struct client *c, struct link *link, struct br_exchange *x)
+{
+    x->impl = NULL;
+    link->used = true;
+    link->used_ms = now_of(c);
+    int rc = br_conn_send(link->stream->conn, x);
+    if (rc) {
+        x->error = rc;
+        (void)snprintf(x->error_text, sizeof x->error_text, "cannot send: %s", br_strerror(rc));
+        x->on_done(x);
+    }
+}
+
+/* How many connections are wanted at once. Until it is known that a server has HTTP/1.1 only, one
+ * may do for all that wait. */
+static unsigned wanted(const struct client *c)
+{
+    unsigned n = 0;
+    if (c->config.http2 && c->tls && c->spoken != SPOKEN_H1)
+        return 1;
+    for (struct br_list *l = c->waiting.next; l != &c->waiting; l = l->next)
+        n++;
+    return n;
+}
+
+/* More connections for what waits. */
+static void connect_more(struct client *c)
+{
+    unsigned n_wanted = wanted(c), max = c->config.max_connections;
+    if (wants_look_up(c))
+        look_up(c);
+    if (c->resolving && (c->addresses.n == 0 || !look_up_hangs(c)))
+        return;
+    while (spreads(c) || (coming(c) < n_wanted && usable(c) < max))
+        if (!connect_next(c, !coming(c) && !serves(c)))
+            break;
+    if (!coming(c) && !serves(c))
+        cannot_connect(c);
+}
+
 static void pump(struct br_deferred *d)
 {
     struct client *c = br_container_of(d, struct client, pump);
-    unsigned n_waiting = 0;
     note_draining(c);
     while (!br_list_empty(&c->waiting)) {
         struct link *link = free_link(c);
@@ -357,23 +553,10 @@ static void pump(struct br_deferred *d)
         struct waiting *w = br_container_of(br_list_shift(&c->waiting), struct waiting, link);
         struct br_exchange *x = w->x;
         br_free(w);
-        x->impl = NULL;
-        link->used_ms = uv_now(&c->loop->uv);
-        int rc = br_conn_send(link->stream->conn, x);
-        if (rc) {
-            x->error = rc;
-            (void)snprintf(x->error_text, sizeof x->error_text, "cannot send: %s", br_strerror(rc));
-            x->on_done(x);
-        }
+        send_on(c, link, x);
     }
-    for (struct br_list *l = c->waiting.next; l != &c->waiting; l = l->next)
-        n_waiting++;
-    unsigned max = c->config.max_connections;
-    for (unsigned n = coming(c); n < n_waiting && usable(c) + (c->resolving != NULL) < max; n++) {
-        open_connection(c);
-        if (c->resolving || br_list_empty(&c->waiting))
-            break;
-    }
+    if (!br_list_empty(&c->waiting))
+        connect_more(c);
 }
 
 static void client_send(struct br_client *base, struct br_exchange *x)
@@ -400,11 +583,28 @@ static void client_send(struct br_client *base, struct br_exchange *x)
     wake(c);
 }
 
+/* A connection on which nothing is answered may be one that only looks alive. */
+static void note_timeout(struct client *c, struct link *link)
+{
+    note_answers(link);
+    link->n_timeouts++;
+    /* With HTTP/1.1 each time-out ends the connection: the second in a row is that of one which had
+     * no answer at all. */
+    bool first = link->h2 ? link->n_timeouts < TIMEOUTS_MAX : link->n_answered > 0;
+    if (first || link->draining)
+        return;
+    link->draining = true;
+    br_debug(c->config.log, "connection to %s given up: time-outs in a row", c->endpoint.authority);
+    address_failed(c, &link->address);
+}
+
 static void client_cancel(struct br_client *base, struct br_exchange *x)
 {
     struct client *c = client_of(base);
     if (x->conn) {
+        struct br_stream *s = x->conn->owner;
         br_conn_cancel(x->conn, x);
+        note_timeout(c, s->owner);
         wake(c);
     } else if (x->impl) {
         struct waiting *w = x->impl;
@@ -418,38 +618,69 @@ static void client_cancel(struct br_client *base, struct br_exchange *x)
 
 static void keep_alive(struct client *c, struct link *link, uint64_t now)
 {
-    uint64_t timeout = c->config.keepalive_timeout_ms;
     struct br_stream *s = link->stream;
     if (link->pinged && s->read_ms >= link->ping_ms)
         link->pinged = false;
-    if (link->pinged && now - link->ping_ms > timeout) {
+    if (link->pinged && now - link->ping_ms > c->config.keepalive_timeout_ms) {
         br_stream_close(s, "keepalive: no answer to a PING");
-    } else if (!link->pinged && now - s->read_ms >= c->config.keepalive_time_ms &&
+    } else if (!link->pinged && now - s->read_ms >= c->ping_ms &&
                (c->config.keepalive_without_stream || !s->conn->ops->idle(s->conn))) {
         link->pinged = br_conn_ping(s->conn);
         link->ping_ms = now;
     }
 }
 
+static uint64_t patience_ms(const struct client *c)
+{
+    uint64_t most = c->config.connect_timeout_ms / 4;
+    return most < PATIENCE_MS ? most : PATIENCE_MS;
+}
+
+/* A connection that is not there yet. While it takes its time, the next address is tried. */
+static void look_at_coming(struct client *c, struct link *link, uint64_t age_ms)
+{
+    if (age_ms > c->config.connect_timeout_ms) {
+        br_stream_close(link->stream, "no connection in time");
+    } else if (!link->passed && !spreads(c) && age_ms > patience_ms(c) && c->addresses.n > 1 &&
+               !br_list_empty(&c->waiting)) {
+        link->passed = true;
+        if (!connect_next(c, false))
+            link->passed = false;
+    }
+}
+
+static void look_at(struct client *c, struct link *link, uint64_t now)
+{
+    struct br_stream *s = link->stream;
+    if (!is_up(link))
+        look_at_coming(c, link, now - s->opened_ms);
+    else if (!c->config.grpc && now - link->used_ms > c->config.idle_timeout_ms &&
+             s->conn->ops->idle(s->conn))
+        br_stream_close(s, "idle");
+    else if (link->h2)
+        keep_alive(c, link, now);
+}
+
 static void on_sweep(struct br_timer *t)
 {
     struct client *c = br_container_of(t, struct client, sweep);
-    uint64_t now = uv_now(&c->loop->uv);
-    for (struct br_list *l = c->links.next; l != &c->links; l = l->next) {
-        struct link *link = br_container_of(l, struct link, link);
-        struct br_stream *s = link->stream;
-        bool up = link->ready && (!s->tls || br_tls_ready(s->tls));
-        if (!up && now - s->opened_ms > c->config.connect_timeout_ms)
-            br_stream_close(s, "no connection in time");
-        else if (up && !c->config.grpc && now - link->used_ms > c->config.idle_timeout_ms &&
-                 s->conn->ops->idle(s->conn))
-            br_stream_close(s, "idle");
-        else if (up && c->config.keepalive_time_ms)
-            keep_alive(c, link, now);
+    uint64_t now = now_of(c);
+    for (struct br_list *l = c->links.next; l != &c->links; l = l->next)
+        look_at(c, br_container_of(l, struct link, link), now);
+    note_draining(c);
+    if (serves(c) && spreads(c)) {
+        if (c->stale && wants_look_up(c))
+            look_up(c);
+        while (connect_next(c, false)) /* those that failed before */
+            ;
     }
     /* The look-up goes on; until it ends there is no other. */
-    if (c->resolving && now - c->resolving_since_ms > c->config.connect_timeout_ms)
-        fail_waiting(c, BR_EIO, "cannot resolve", "no answer in time");
+    if (look_up_hangs(c)) {
+        if (c->addresses.n == 0)
+            fail_waiting(c, BR_EIO, "cannot resolve", "no answer in time");
+        else if (!br_list_empty(&c->waiting))
+            wake(c);
+    }
     (void)br_host_timer(&c->loop->host, &c->sweep, c->sweep_ms, on_sweep);
 }
 
@@ -460,7 +691,8 @@ static void client_free(struct br_client *base)
     fail_waiting(c, BR_ECLOSED, "connection to", "the client stops");
     while (!br_list_empty(&c->links)) {
         struct link *link = br_container_of(c->links.next, struct link, link);
-        link->stream->conn->ops->shutdown(link->stream->conn);
+        if (link->stream->conn)
+            link->stream->conn->ops->shutdown(link->stream->conn);
         br_stream_end(link->stream, "the client stops");
     }
     fail_waiting(c, BR_ECLOSED, "connection to", "the client stops");
@@ -478,7 +710,8 @@ static const struct br_client_ops client_ops = {client_send, client_cancel, clie
 
 static int make_tls(struct client *c, struct br_err *err)
 {
-    static const char *const h2[] = {"h2", NULL}, *const h1[] = {"http/1.1", NULL};
+    static const char *const h2[] = {"h2", NULL}, *const h1[] = {"http/1.1", NULL},
+                             *const both[] = {"h2", "http/1.1", NULL};
     static const struct br_tls_config defaults;
     const struct br_tls_config *tls = c->config.tls;
     /* As the Collector: a scheme decides; without one (gRPC) it is TLS unless `insecure`. */
@@ -486,7 +719,11 @@ static int make_tls(struct client *c, struct br_err *err)
                 (!c->endpoint.has_scheme && !(tls && tls->insecure) && !c->endpoint.unix_socket);
     if (!want)
         return 0;
-    return br_tls_context_new(tls ? tls : &defaults, false, c->config.grpc ? h2 : h1, &c->tls, err);
+    return br_tls_context_new(tls ? tls : &defaults, false,
+                              c->config.grpc    ? h2
+                              : c->config.http2 ? both
+                                                : h1,
+                              &c->tls, err);
 }
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
@@ -501,10 +738,11 @@ static void set_defaults(struct client *c)
         config->max_connections = config->grpc ? 1 : HTTP_CONNECTIONS;
     config->connect_timeout_ms = or_default(config->connect_timeout_ms, CONNECT_MS);
     config->idle_timeout_ms = or_default(config->idle_timeout_ms, IDLE_MS);
+    c->user_timeout_ms = or_default(config->keepalive_timeout_ms, USER_TIMEOUT_MS);
     config->keepalive_timeout_ms = or_default(config->keepalive_timeout_ms, PING_TIMEOUT_MS);
+    c->ping_ms = or_default(config->keepalive_time_ms, PING_MS);
     const uint64_t times[] = {config->connect_timeout_ms, config->idle_timeout_ms,
-                              config->keepalive_timeout_ms,
-                              or_default(config->keepalive_time_ms, UINT64_MAX)};
+                              config->keepalive_timeout_ms, c->ping_ms};
     /* Often enough to be late by a quarter at the most. */
     c->sweep_ms = SWEEP_MS;
     for (size_t i = 0; i < BR_COUNT(times); i++)
@@ -528,6 +766,7 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config, str
     int rc = br_endpoint_read(config->endpoint, config->grpc, &c->endpoint, err);
     if (!rc)
         rc = make_tls(c, err);
+    c->fixed = !rc && add_fixed(c);
     if (!rc && !br_host_timer(h, &c->sweep, c->sweep_ms, on_sweep))
         rc = br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc) {

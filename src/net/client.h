@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client: one endpoint, and the connections to it. Connections are opened when there is something to
- * send; the name is resolved again each time, and its addresses are tried in turn. Exchanges that wait
- * when a connection cannot be made end with an error, as does one whose connection closes before its
- * answer: trying again is the business of the retry wrapper.
+ * A client: one endpoint, and the connections to it. They are opened when there is something to send.
+ *
+ * A name is looked up for the first connection, and again for a further one when one ended or failed
+ * since, or half a minute has passed. gRPC's exchanges go to all of its addresses in turn (round_robin),
+ * or to one that serves (pick_first, and HTTP); an address that fails is left alone for a while
+ * (addresses.h).
+ *
+ * A connection is left when the peer says so (GOAWAY), when two exchanges in a row were given up on it
+ * without an answer, when a PING has none (HTTP/2, while something is under way), and when what was sent
+ * is not acknowledged (TCP_USER_TIMEOUT). Exchanges that wait when a connection cannot be made end with
+ * an error, as does one whose connection closes before its answer: trying again is the business of
+ * the retry wrapper.
  */
 #pragma once
 
@@ -19,13 +27,15 @@
 struct br_client_config {
     const char *endpoint; /* gRPC: host:port, http(s)://host:port, dns:///host:port, unix:///path;
                              HTTP: http(s)://host[:port][/...] */
-    bool grpc;            /* HTTP/2; otherwise HTTP/1.1 */
+    bool grpc;            /* HTTP/2; otherwise HTTP/1.1 ... */
+    bool http2;           /* ... or, over TLS, HTTP/2 where the server chooses it (ALPN) */
+    bool pick_first;      /* gRPC: one address; otherwise all in turn */
     const struct br_tls_config *tls; /* borrowed for the client's life; NULL: by the endpoint's scheme */
     const char *authority;           /* NULL: from the endpoint */
-    unsigned max_connections;        /* 0: 1 for gRPC, 100 for HTTP */
-    uint64_t keepalive_time_ms;      /* 0: none */
-    uint64_t keepalive_timeout_ms;   /* 0: 10 s */
-    bool keepalive_without_stream;
+    unsigned max_connections;        /* gRPC: to each address, 0: 1; HTTP: 0: 100 */
+    uint64_t keepalive_time_ms;      /* HTTP/2: PING after so long without a byte; 0: 30 s */
+    uint64_t keepalive_timeout_ms;   /* 0: 10 s; also TCP_USER_TIMEOUT, 0: 20 s */
+    bool keepalive_without_stream;   /* also while nothing is under way */
     uint64_t idle_timeout_ms;        /* HTTP: 0: 90 s */
     uint64_t connect_timeout_ms;     /* for each: the name, and the connection with TLS; 0: 20 s */
     const struct br_log *log;
@@ -63,7 +73,7 @@ static inline void br_client_send(struct br_client *c, struct br_exchange *x)
     c->ops->send(c, x);
 }
 
-/* Gives an exchange up, wherever it is; on_done is not called. */
+/* Gives an exchange up, wherever it is, because its time is over; on_done is not called. */
 static inline void br_client_cancel(struct br_client *c, struct br_exchange *x)
 {
     c->ops->cancel(c, x);

@@ -70,11 +70,37 @@ int br_exporter_check(const struct br_exporter_config *config, const struct br_y
 
 struct br_retry;
 
-/* Sends each item to `next` until it is done, rejected, or max_elapsed_time is over; what is too large
- * for the peer (RESOURCE_EXHAUSTED without a hint) is halved. `next` is borrowed. NULL: no memory. */
+/*
+ * Sends each item to `next` until it is done, rejected, or max_elapsed_time is over. What `next`
+ * rejects as too large for its peer (RESOURCE_EXHAUSTED, which exporters say of nothing else) is
+ * halved, and the halves are sent one after the other, each halved again where it has to be. So one
+ * thing among n that is at fault costs about 2 log2(n) requests. After 2 log2(n) + 2 refusals in a row
+ * the largest piece that is left is tried; when that is refused too, each further request waits for
+ * a delay of its own, until something is taken or max_elapsed_time is over.
+ *
+ * `next` is borrowed. NULL: no memory.
+ */
 struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
                               struct br_consumer *next);
 struct br_consumer *br_retry_input(struct br_retry *r);
+
+/* How an exporter's refused requests are divided, where it is not by size. All are of it. */
+struct br_divider {
+    /* True when a part of an item may be taken where all of it was rejected with this. */
+    bool (*divides)(const struct br_outcome *o);
+    /* How many things it holds that can stand alone. */
+    uint32_t (*count)(const struct br_item *item);
+    /* Appends pieces (new items without debt, by `link`) that together are the item, two where it
+     * holds two things at least. Returns 0 or a code; what was appended then is freed. */
+    int (*cut)(const struct br_item *item, struct br_list *pieces);
+    /* Finishes an item that holds one thing, and was refused. NULL: it is rejected with `o`. */
+    void (*refuse)(const struct br_divider *divider, struct br_item *item,
+                   const struct br_outcome *o);
+};
+
+/* Sets it, before the first item. `divider` is borrowed for the life of `r`. */
+void br_retry_divide(struct br_retry *r, const struct br_divider *divider);
+
 bool br_retry_idle(const struct br_retry *r);
 void br_retry_free(struct br_retry *r); /* items still held are finished with BR_RETRY */
 

@@ -6,36 +6,64 @@
 #include "pipeline/exporter.h"
 
 #define LOG_EVERY_MS 60000
+#define AGAIN_MS 1000
 
 struct br_retry {
     struct br_consumer input;
     struct br_node *node;
     const struct br_retry_config *config;
+    const struct br_divider *divider;
     struct br_consumer *next;
     struct br_list held; /* of attempt */
-    struct br_log_limit log_limit;
+    struct br_log_limit log_limit, back_limit;
+    uint64_t failing_since_ms; /* the first failure after which nothing was answered; 0: none */
+    bool said;                 /* and the log has it */
     bool closing;
 };
 
-/* An item that has not ended yet. */
+/* An item that has not ended yet. What was refused as a whole is divided: then its pieces are tried
+ * one after the other, so that each tells something about the next. */
 struct attempt {
     struct br_list link;
     struct br_retry *retry;
-    struct br_item *item;
+    struct br_item *item;  /* what is tried: the item that came, or a piece of it */
+    struct br_list pieces; /* of br_item: what comes after it, the smallest first */
     struct br_timer timer;
     uint64_t started_ms;
     double interval_ms;
+    unsigned n_refused;    /* pieces in a row */
+    unsigned most_refused; /* after so many more of it needs a delay */
+    bool out_of_turn;      /* `item` was the largest piece */
 };
 
 static void try_once(struct attempt *a);
 
-static void end(struct attempt *a, const struct br_outcome *outcome)
+static double initial_interval_ms(const struct br_retry *r)
 {
-    struct br_item *item = a->item;
+    return (double)r->config->initial_interval / 1e6;
+}
+
+static void attempt_free(struct attempt *a)
+{
     br_host_timer_stop(a->retry->node->host, &a->timer);
     br_list_remove(&a->link);
     br_free(a);
-    br_item_finish(item, outcome);
+}
+
+static struct br_item *attempt_shift(struct attempt *a)
+{
+    struct br_list *l = br_list_shift(&a->pieces);
+    return l ? br_container_of(l, struct br_item, link) : NULL;
+}
+
+/* Ends what is tried and all that would come after it. */
+static void attempt_end(struct attempt *a, const struct br_outcome *outcome)
+{
+    struct br_item *piece;
+    br_item_finish(a->item, outcome);
+    while ((piece = attempt_shift(a)))
+        br_item_finish(piece, outcome);
+    attempt_free(a);
 }
 
 static void on_due(struct br_timer *t)
@@ -58,11 +86,29 @@ static uint64_t next_delay(struct attempt *a, uint32_t hint_ms)
 static void say(struct br_retry *r, const struct br_outcome *o, uint64_t now, uint64_t delay_ms)
 {
     uint64_t held;
-    if (br_log_allow(&r->log_limit, now, LOG_EVERY_MS, &held))
-        br_warn(&r->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
-                br_status_name(o->status), o->text);
+    if (!r->failing_since_ms)
+        r->failing_since_ms = now;
+    if (!br_log_allow(&r->log_limit, now, LOG_EVERY_MS, &held))
+        return;
+    r->said = true;
+    br_warn(&r->node->log, "not delivered, next try in %.1f s: %s: %s", (double)delay_ms / 1e3,
+            br_status_name(o->status), o->text);
 }
 
+/* The peer answers. Right after a failure that may be what was on its way before. */
+static void note_answer(struct br_retry *r)
+{
+    uint64_t now = br_host_mono_ms(r->node->host), held;
+    if (!r->failing_since_ms || now - r->failing_since_ms < AGAIN_MS)
+        return;
+    if (r->said && br_log_allow(&r->back_limit, now, LOG_EVERY_MS, &held))
+        br_info(&r->node->log, "sending again after %.1f s",
+                (double)(now - r->failing_since_ms) / 1e3);
+    r->said = false;
+    r->failing_since_ms = 0;
+}
+
+/* Tries later what is to be tried now, unless that would be too late. */
 static void again(struct attempt *a, const struct br_outcome *o)
 {
     const struct br_retry_config *c = a->retry->config;
@@ -71,10 +117,12 @@ static void again(struct attempt *a, const struct br_outcome *o)
     uint64_t limit_ms = c->max_elapsed_time / 1000000;
     bool over = limit_ms && now - a->started_ms + delay > limit_ms;
     if (!c->enabled || over || a->retry->closing || !br_host_timer(host, &a->timer, delay, on_due))
-        end(a, o);
+        attempt_end(a, o);
     else
         say(a->retry, o, now, delay);
 }
+
+/* --- Dividing what was refused --------------------------------------------------------------- */
 
 static int take_piece(struct br_item *piece, void *arg)
 {
@@ -83,44 +131,125 @@ static int take_piece(struct br_item *piece, void *arg)
     return 0;
 }
 
-/* The peer takes no request of this size: two halves may do. */
-static void halve(struct attempt *a)
+static bool size_divides(const struct br_outcome *o)
 {
-    struct br_item *item = a->item;
-    struct br_retry *r = a->retry;
+    return o->status == BR_STATUS_RESOURCE_EXHAUSTED;
+}
+
+static uint32_t size_count(const struct br_item *item)
+{
+    return item->n_items;
+}
+
+static int size_cut(const struct br_item *item, struct br_list *pieces)
+{
     uint32_t half = (item->n_items + 1) / 2;
+    return item->signal == BR_TRACES ? br_traces_split(item, half, 0, take_piece, pieces)
+                                     : br_profiles_split(item, half, 0, take_piece, pieces);
+}
+
+/* The peer takes no request of this size: two halves may do. */
+static const struct br_divider by_size = {size_divides, size_count, size_cut, NULL};
+
+/* One thing that is at fault costs a refusal for each time that what it stands in is halved, and
+ * one more for itself. Twice as many without anything that was taken is not the fault of one. */
+static unsigned most_refused(uint32_t count)
+{
+    unsigned halvings = 0;
+    for (uint32_t rest = count; rest > 1; rest -= rest / 2)
+        halvings++;
+    return 2 * (halvings + 1);
+}
+
+/* Puts the pieces of what is tried where it stood itself. False: out of memory. */
+static bool divide(struct attempt *a)
+{
     struct br_list pieces, *l;
     br_list_init(&pieces);
-    int rc = item->signal == BR_TRACES ? br_traces_split(item, half, 0, take_piece, &pieces)
-                                       : br_profiles_split(item, half, 0, take_piece, &pieces);
-    if (rc) {
-        struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
+    if (a->retry->divider->cut(a->item, &pieces)) {
         while ((l = br_list_shift(&pieces)))
             br_item_free(br_container_of(l, struct br_item, link));
-        again(a, &o);
+        return false;
+    }
+    if (!a->most_refused)
+        a->most_refused = most_refused(a->retry->divider->count(a->item));
+    for (l = pieces.next; l != &pieces; l = l->next)
+        br_item_adopt(a->item, br_container_of(l, struct br_item, link));
+    while (!a->out_of_turn && (l = br_list_shift(&a->pieces)))
+        br_list_append(&pieces, l);
+    while ((l = br_list_shift(&pieces)))
+        br_list_append(&a->pieces, l);
+    br_item_release_parent(a->item);
+    return true;
+}
+
+static void end_refused(struct attempt *a, struct br_item *item, const struct br_outcome *o)
+{
+    const struct br_divider *divider = a->retry->divider;
+    if (divider->refuse)
+        divider->refuse(divider, item, o);
+    else
+        br_item_finish(item, o);
+}
+
+/* Goes on with the next piece. The largest comes once out of turn when too many were refused in a
+ * row: those that are at fault may stand together. If that is refused too, all are refused alike.
+ */
+static void go_on(struct attempt *a, const struct br_outcome *o)
+{
+    if (br_list_empty(&a->pieces)) {
+        attempt_free(a);
         return;
     }
-    br_list_remove(&a->link);
-    br_free(a);
-    while ((l = br_list_shift(&pieces))) {
-        struct br_item *piece = br_container_of(l, struct br_item, link);
-        br_item_adopt(item, piece);
-        br_consume(&r->input, piece);
+    bool alike = a->most_refused && a->n_refused > a->most_refused;
+    a->out_of_turn = a->n_refused == a->most_refused;
+    struct br_list *l = a->out_of_turn ? a->pieces.prev : a->pieces.next;
+    br_list_remove(l);
+    a->item = br_container_of(l, struct br_item, link);
+    if (!alike) {
+        try_once(a);
+        return;
     }
-    br_item_release_parent(item);
+    struct br_outcome later = br_outcome_retry(o->status, 0, "%s", o->text);
+    again(a, a->retry->config->enabled ? &later : o);
 }
+
+static void on_refused(struct attempt *a, const struct br_outcome *o)
+{
+    struct br_item *item = a->item;
+    if (a->retry->divider->count(item) > 1) {
+        if (!divide(a)) {
+            struct br_outcome later = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
+            again(a, &later);
+            return;
+        }
+    } else {
+        end_refused(a, item, o);
+    }
+    a->n_refused++;
+    go_on(a, o);
+}
+
+/* --- Attempts -------------------------------------------------------------------------------- */
 
 static void on_attempt(struct br_item *child, void *arg)
 {
     struct attempt *a = arg;
+    struct br_retry *r = a->retry;
     const struct br_outcome *o = &child->outcome;
-    if (o->verdict == BR_RETRY)
+    if (o->verdict == BR_RETRY) {
         again(a, o);
-    else if (o->verdict == BR_REJECT && o->status == BR_STATUS_RESOURCE_EXHAUSTED &&
-             a->item->n_items > 1 && !a->retry->closing)
-        halve(a);
-    else
-        end(a, o);
+        return;
+    }
+    if (o->verdict == BR_REJECT && r->divider->divides(o) && !r->closing) {
+        on_refused(a, o);
+        return;
+    }
+    note_answer(r);
+    a->n_refused = 0;
+    a->interval_ms = initial_interval_ms(r);
+    br_item_finish(a->item, o);
+    go_on(a, o);
 }
 
 static void try_once(struct attempt *a)
@@ -146,7 +275,8 @@ static void retry_consume(struct br_consumer *self, struct br_item *item)
     a->retry = r;
     a->item = item;
     a->started_ms = br_host_mono_ms(r->node->host);
-    a->interval_ms = (double)r->config->initial_interval / 1e6;
+    a->interval_ms = initial_interval_ms(r);
+    br_list_init(&a->pieces);
     br_list_append(&r->held, &a->link);
     try_once(a);
 }
@@ -160,9 +290,15 @@ struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config
     r->input.consume = retry_consume;
     r->node = node;
     r->config = config;
+    r->divider = &by_size;
     r->next = next;
     br_list_init(&r->held);
     return r;
+}
+
+void br_retry_divide(struct br_retry *r, const struct br_divider *divider)
+{
+    r->divider = divider;
 }
 
 struct br_consumer *br_retry_input(struct br_retry *r)
@@ -185,7 +321,7 @@ void br_retry_free(struct br_retry *r)
     while (!br_list_empty(&r->held)) {
         struct attempt *a = br_container_of(r->held.next, struct attempt, link);
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-        end(a, &o);
+        attempt_end(a, &o);
     }
     br_free(r);
 }

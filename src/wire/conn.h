@@ -94,6 +94,9 @@ struct br_conn {
     enum br_conn_fault fault;
     size_t body_progress; /* servers: so many bytes of a body are progress; 0: BR_PROGRESS_BYTES */
     bool paused; /* feed it nothing for now; it wakes the owner when it takes more */
+    unsigned n_answered; /* clients: exchanges that had a response */
+    bool leaving;        /* clients: the peer takes nothing more on it (GOAWAY) ... */
+    bool calm;           /* ... because there were too many PINGs (ENHANCE_YOUR_CALM) */
 };
 
 static inline void br_conn_wake(struct br_conn *c)
@@ -162,6 +165,10 @@ struct br_exchange {
     int32_t stream_id;
     void *impl;
 };
+
+/* Reads a Retry-After, seconds or an HTTP-date (RFC 9110 section 10.2.3), as seconds from now on by the
+ * machine's clock; 0 when it has gone by, -1 when it is neither. */
+int64_t br_http_retry_after(const char *value);
 
 /* Client sides; `idle` is their state between exchanges. */
 struct br_conn *br_h1_client_new(struct br_pool *pool);

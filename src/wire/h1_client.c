@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP/1.1, client side: one request at a time on a kept-alive connection. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -32,6 +30,7 @@ static void finish(struct client *cl)
 {
     struct br_exchange *x = cl->x;
     cl->x = NULL;
+    cl->conn.n_answered += !x->error;
     x->conn = NULL;
     struct br_buf *response = x->response;
     x->on_done(x);
@@ -48,28 +47,6 @@ static void fail(struct client *cl, int error, const char *text)
     finish(cl);
 }
 
-/* Retry-After is seconds or an HTTP-date (RFC 9110 section 10.2.3). */
-static int64_t retry_after(const char *value)
-{
-    char *end;
-    if (*value >= '0' && *value <= '9') {
-        long s = strtol(value, &end, 10);
-        return *end == '\0' && s < 1000000000 ? s : -1;
-    }
-    /* RFC 9110 section 5.6.7: IMF-fixdate, and the two that are obsolete but have to be read. */
-    static const char *const dates[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
-                                        "%a %b %d %H:%M:%S %Y"};
-    for (size_t i = 0; i < sizeof dates / sizeof dates[0]; i++) {
-        struct tm tm = {0};
-        end = strptime(value, dates[i], &tm);
-        if (!end || *end)
-            continue;
-        int64_t left = (int64_t)timegm(&tm) - (int64_t)time(NULL);
-        return left > 0 ? left : 0;
-    }
-    return -1;
-}
-
 static void on_head(struct client *cl)
 {
     struct br_exchange *x = cl->x;
@@ -78,7 +55,7 @@ static void on_head(struct client *cl)
     cl->answered = true;
     x->http_status = cl->parser.status;
     (void)snprintf(x->response_type, sizeof x->response_type, "%s", type ? type : "");
-    x->retry_after_s = after ? retry_after(after) : -1;
+    x->retry_after_s = after ? br_http_retry_after(after) : -1;
     if (!cl->parser.keep_alive)
         cl->broken = true;
 }

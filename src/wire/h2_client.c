@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/2, client side, on nghttp2: gRPC unary calls, many on one connection. Request bodies leave as
- * slices of the payload's own buffers. */
+/* HTTP/2, client side, on nghttp2: gRPC unary calls and HTTP's requests, many on one connection. Request
+ * bodies leave as slices of the payload's own buffers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +23,7 @@ struct call {
     uint32_t slice;        /* where `sent` is in the body */
     size_t slice_at;
     size_t head_sum;
+    bool ended;  /* the response is complete */
     size_t n_in; /* response bytes of prefix seen */
     uint8_t prefix_in[BR_GRPC_PREFIX];
 };
@@ -35,7 +36,7 @@ struct client {
     struct br_rope *pulling;
     size_t pull_max;
     struct call calls; /* ring */
-    unsigned n_calls;
+    unsigned n_calls, n_live; /* those under way, and of these not given up */
     bool broken, closing, ping_out;
 };
 
@@ -172,7 +173,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     else if (strcmp(n, "content-type") == 0)
         (void)snprintf(x->response_type, sizeof x->response_type, "%s", v);
     else if (strcmp(n, "retry-after") == 0)
-        x->retry_after_s = number(v, -1);
+        x->retry_after_s = br_http_retry_after(v);
     return 0;
 }
 
@@ -208,6 +209,7 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 
 static void finish(struct br_exchange *x)
 {
+    x->conn->n_answered += !x->error;
     x->conn = NULL;
     x->impl = NULL;
     struct br_buf *response = x->response;
@@ -223,10 +225,13 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
         return 0;
     nghttp2_session_set_stream_user_data(session, id, NULL);
     struct br_exchange *x = call->x;
+    bool ended = call->ended;
     call_free(cl, call);
     if (!x)
         return 0;
-    bool answered = x->http_status && (!x->grpc || x->grpc_status >= 0 || x->http_status != 200);
+    cl->n_live--;
+    bool answered =
+        x->http_status && (x->grpc ? x->grpc_status >= 0 || x->http_status != 200 : ended);
     if (!x->error && !answered) {
         x->error = BR_EPROTO;
         (void)snprintf(x->error_text, sizeof x->error_text, "the peer reset the stream: %s",
@@ -236,10 +241,12 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t error_
     return 0;
 }
 
-/* The answer is complete while our body is not: nobody will read the rest (RFC 9113 section 8.1). */
-static void stop_sending(nghttp2_session *session, int32_t id)
+/* The answer is complete. While our body is not, nobody will read the rest (RFC 9113 section 8.1). */
+static void on_end(nghttp2_session *session, int32_t id)
 {
-    const struct call *call = nghttp2_session_get_stream_user_data(session, id);
+    struct call *call = nghttp2_session_get_stream_user_data(session, id);
+    if (call)
+        call->ended = true;
     if (call && call->x && call->sent < total(call))
         (void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
 }
@@ -249,9 +256,11 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
     struct client *cl = user;
     if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
         (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
-        stop_sending(session, frame->hd.stream_id);
-    if (frame->hd.type == NGHTTP2_GOAWAY)
-        cl->closing = true;
+        on_end(session, frame->hd.stream_id);
+    if (frame->hd.type == NGHTTP2_GOAWAY) {
+        cl->closing = cl->conn.leaving = true;
+        cl->conn.calm = frame->goaway.error_code == NGHTTP2_ENHANCE_YOUR_CALM;
+    }
     if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK))
         cl->ping_out = false;
     return 0;
@@ -290,7 +299,7 @@ static bool finished(const struct br_conn *c)
 
 static bool idle(const struct br_conn *c)
 {
-    return client_of(c)->n_calls == 0;
+    return client_of(c)->n_live == 0;
 }
 
 static void shut_down(struct br_conn *c)
@@ -310,6 +319,7 @@ static void client_free(struct br_conn *c)
         call_free(cl, call);
         if (!x)
             continue;
+        cl->n_live--;
         if (!x->error) {
             x->error = BR_ECLOSED;
             (void)snprintf(x->error_text, sizeof x->error_text, "the connection was closed");
@@ -336,32 +346,63 @@ static bool can_send(const struct br_conn *c)
 #define NVS(n, v) NV(n, v, strlen(v))
 #define REQUEST_HEADERS_MAX 64
 
-static size_t make_headers(const struct br_exchange *x, nghttp2_nv *nv, char timeout[16])
+/* What HTTP/2 has in its frames instead (RFC 9113 section 8.2.2). */
+static bool is_of_http1(const char *name)
 {
-    size_t n = 0;
-    nv[n++] = NVS(":method", x->method ? x->method : "POST");
-    nv[n++] = NVS(":scheme", x->secure ? "https" : "http");
-    nv[n++] = NVS(":path", x->path);
-    nv[n++] = NVS(":authority", x->authority);
-    if (x->content_type)
-        nv[n++] = NVS("content-type", x->content_type);
-    if (x->grpc) {
-        nv[n++] = NVS("te", "trailers");
-        nv[n++] = NVS("grpc-accept-encoding", "identity");
-        if (x->content_encoding)
-            nv[n++] = NVS("grpc-encoding", x->content_encoding);
-        if (x->timeout_ms) {
-            br_grpc_timeout(x->timeout_ms, timeout);
-            nv[n++] = NVS("grpc-timeout", timeout);
-        }
-    } else if (x->content_encoding) {
-        nv[n++] = NVS("content-encoding", x->content_encoding);
+    static const char *const names[] = {"connection", "keep-alive", "proxy-connection",
+                                        "transfer-encoding", "upgrade", "te", "host"};
+    for (size_t i = 0; i < BR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+struct made {
+    nghttp2_nv nv[REQUEST_HEADERS_MAX];
+    size_t n;
+    char timeout[16], length[24];
+};
+
+static void make_http_headers(const struct br_exchange *x, struct made *m)
+{
+    if (x->content_encoding)
+        m->nv[m->n++] = NVS("content-encoding", x->content_encoding);
+    if (x->method && x->body.len == 0) /* as over HTTP/1.1 */
+        return;
+    (void)snprintf(m->length, sizeof m->length, "%zu", x->body.len);
+    m->nv[m->n++] = NVS("content-length", m->length);
+}
+
+static void make_grpc_headers(const struct br_exchange *x, struct made *m)
+{
+    m->nv[m->n++] = NVS("te", "trailers");
+    m->nv[m->n++] = NVS("grpc-accept-encoding", "identity");
+    if (x->content_encoding)
+        m->nv[m->n++] = NVS("grpc-encoding", x->content_encoding);
+    if (x->timeout_ms) {
+        br_grpc_timeout(x->timeout_ms, m->timeout);
+        m->nv[m->n++] = NVS("grpc-timeout", m->timeout);
     }
+}
+
+static void make_headers(const struct br_exchange *x, struct made *m)
+{
+    m->n = 0;
+    m->nv[m->n++] = NVS(":method", x->method ? x->method : "POST");
+    m->nv[m->n++] = NVS(":scheme", x->secure ? "https" : "http");
+    m->nv[m->n++] = NVS(":path", x->path);
+    m->nv[m->n++] = NVS(":authority", x->authority);
+    if (x->content_type)
+        m->nv[m->n++] = NVS("content-type", x->content_type);
+    if (x->grpc)
+        make_grpc_headers(x, m);
+    else
+        make_http_headers(x, m);
     if (x->user_agent)
-        nv[n++] = NVS("user-agent", x->user_agent);
-    for (size_t i = 0; i < x->n_headers && n < REQUEST_HEADERS_MAX; i++)
-        nv[n++] = NVS(x->headers[i].name, x->headers[i].value);
-    return n;
+        m->nv[m->n++] = NVS("user-agent", x->user_agent);
+    for (size_t i = 0; i < x->n_headers && m->n < REQUEST_HEADERS_MAX; i++)
+        if (x->grpc || !is_of_http1(x->headers[i].name))
+            m->nv[m->n++] = NVS(x->headers[i].name, x->headers[i].value);
 }
 
 static int client_send(struct br_conn *c, struct br_exchange *x)
@@ -370,9 +411,8 @@ static int client_send(struct br_conn *c, struct br_exchange *x)
     struct call *call = br_calloc(1, sizeof *call);
     if (!call)
         return BR_ENOMEM;
-    nghttp2_nv nv[REQUEST_HEADERS_MAX];
-    char timeout[16];
-    size_t n = make_headers(x, nv, timeout);
+    struct made head;
+    make_headers(x, &head);
     call->x = x;
     br_grpc_prefix(call->prefix, x->content_encoding != NULL, (uint32_t)x->body.len);
     x->error = 0;
@@ -384,7 +424,9 @@ static int client_send(struct br_conn *c, struct br_exchange *x)
     x->details_len = 0;
     x->retry_after_s = -1;
     nghttp2_data_provider provider = {{.ptr = call}, read_body};
-    x->stream_id = nghttp2_submit_request(cl->session, NULL, nv, n, &provider, call);
+    bool bodiless = x->method && !x->grpc && x->body.len == 0;
+    x->stream_id = nghttp2_submit_request(cl->session, NULL, head.nv, head.n,
+                                          bodiless ? NULL : &provider, call);
     if (x->stream_id < 0) {
         br_free(call);
         return x->stream_id == NGHTTP2_ERR_NOMEM ? BR_ENOMEM : BR_EPROTO;
@@ -394,6 +436,7 @@ static int client_send(struct br_conn *c, struct br_exchange *x)
     cl->calls.prev->next = call;
     cl->calls.prev = call;
     cl->n_calls++;
+    cl->n_live++;
     x->conn = c;
     x->impl = call;
     br_conn_wake(c);
@@ -408,6 +451,7 @@ static void client_cancel(struct br_conn *c, struct br_exchange *x)
     x->conn = NULL;
     x->impl = NULL;
     call->x = NULL;
+    cl->n_live--;
     (void)nghttp2_submit_rst_stream(cl->session, NGHTTP2_FLAG_NONE, x->stream_id, NGHTTP2_CANCEL);
     br_conn_wake(c);
 }

@@ -68,7 +68,11 @@ def test_not_retried(braid, sink, signal, kind, code):
     assert sink.script == []
 
 
-TOO_BIG = Reply(StatusCode.RESOURCE_EXHAUSTED, 413, "too big")
+TOO_BIG = Reply(StatusCode.RESOURCE_EXHAUSTED, 413,
+                "grpc: received message larger than max (5242880 vs. 4194304)")
+# Tempo's words for a backend that asks for mercy.
+MERCY = Reply(StatusCode.RESOURCE_EXHAUSTED, 429,
+              "RATE_LIMITED: ingestion rate limit (15000000 bytes) exceeded while adding 99 bytes")
 
 
 @exporters
@@ -80,6 +84,17 @@ def test_what_is_too_big_is_never_sent_again(braid, sink, signal, kind):
     send(server, signal, 8)
     sink.wait(signal, 8)
     assert sorted(len(otlp.items_of(signal, call.message)) for call in sink.of(signal)) == [2, 2, 4]
+
+
+@exporters
+@signals
+def test_a_rate_limit_halves_nothing(braid, sink, signal, kind):
+    """RESOURCE_EXHAUSTED without RetryInfo that does not speak of size: later, and in one piece."""
+    server = braid(config(kind, sink))
+    sink.script = [MERCY] * 3
+    send(server, signal, 8)
+    sink.wait(signal, 8)
+    assert len(sink.of(signal)) == 1 and sink.script == []
 
 
 @exporters

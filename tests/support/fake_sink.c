@@ -77,14 +77,22 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
     return w.data;
 }
 
-static void count(uint8_t *counts, const struct br_item *item)
+/* The numbers of an item, until the next call. */
+static const uint64_t *numbers_of(const struct br_item *item, size_t *ret_n)
 {
     static uint64_t numbers[FAKE_SINK_NUMBERS];
     size_t len;
     uint8_t *data = flatten(item, &len);
-    size_t n = items_numbers(item->signal, data, len, numbers, FAKE_SINK_NUMBERS);
+    *ret_n = items_numbers(item->signal, data, len, numbers, FAKE_SINK_NUMBERS);
     free(data);
-    assert_true(n <= FAKE_SINK_NUMBERS);
+    assert_true(*ret_n <= FAKE_SINK_NUMBERS);
+    return numbers;
+}
+
+static void count(uint8_t *counts, const struct br_item *item)
+{
+    size_t n;
+    const uint64_t *numbers = numbers_of(item, &n);
     for (size_t i = 0; i < n; i++) {
         assert_true(numbers[i] < FAKE_SINK_NUMBERS);
         if (counts[numbers[i]] < 255)
@@ -92,9 +100,19 @@ static void count(uint8_t *counts, const struct br_item *item)
     }
 }
 
+static bool too_large(const struct fake_sink *s, const struct br_item *item)
+{
+    size_t n = 0;
+    const uint64_t *numbers = s->n_giants ? numbers_of(item, &n) : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (numbers[i] >= s->giant && numbers[i] - s->giant < s->n_giants)
+            return true;
+    return item->n_items > s->limit;
+}
+
 static void finish(struct fake_sink *s, struct br_item *item, enum fake_verdict verdict)
 {
-    if (verdict == FAKE_TOO_LARGE && item->n_items > s->limit) {
+    if (verdict == FAKE_TOO_LARGE && too_large(s, item)) {
         s->n_reject++;
         br_item_reject(item, BR_STATUS_RESOURCE_EXHAUSTED, "scripted: too large");
     } else if (verdict == FAKE_RETRY) {

@@ -14,7 +14,8 @@ enum fake_verdict {
     FAKE_HOLD,   /* not before fake_sink_release */
     FAKE_LATE,   /* DONE after sink->late_ms */
     FAKE_RANDOM, /* one of the above but HOLD, by sink->seed; LATE ends in any of the first three */
-    FAKE_TOO_LARGE, /* RESOURCE_EXHAUSTED without a hint over sink->limit items, else DONE */
+    FAKE_TOO_LARGE, /* RESOURCE_EXHAUSTED without a hint over sink->limit items, or with a giant
+                       among them, else DONE */
 };
 
 #define FAKE_SINK_NUMBERS 400000
@@ -25,6 +26,7 @@ struct fake_sink {
     enum fake_verdict verdict;
     unsigned first_fail; /* so many items are refused (RETRY) before `verdict` counts */
     uint32_t delay_ms, late_ms, limit, n_rejected; /* n_rejected: of each DONE */
+    uint64_t giant, n_giants; /* so many numbers from `giant` on are too large alone */
     uint64_t seed;
     bool closed; /* an item that comes now fails the test */
     struct br_list held;

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "support/h2_raw.h"
 #include "support/net_rig.h"
 #include "support/tls_ends.h"
 
@@ -33,7 +34,7 @@ static void open_with(struct fixture *f, void **state)
     net_service_init(&f->service);
 }
 
-static void start(struct fixture *f, bool grpc)
+static void start_with(struct fixture *f, bool grpc, bool http2)
 {
     const struct br_server_config server = {.tls = &f->server_tls,
                                             .handshake_timeout_ms = 300,
@@ -44,9 +45,17 @@ static void start(struct fixture *f, bool grpc)
     (void)snprintf(f->url, sizeof f->url, "https://127.0.0.1:%u", br_server_port(f->server));
     if (!f->client_tls.server_name_override)
         f->client_tls.server_name_override = "localhost";
-    const struct br_client_config client = {
-        .endpoint = f->url, .grpc = grpc, .tls = &f->client_tls, .connect_timeout_ms = 3000};
+    const struct br_client_config client = {.endpoint = f->url,
+                                            .grpc = grpc,
+                                            .http2 = http2,
+                                            .tls = &f->client_tls,
+                                            .connect_timeout_ms = 3000};
     f->client = net_connect(f->rig, &client);
+}
+
+static void start(struct fixture *f, bool grpc)
+{
+    start_with(f, grpc, false);
 }
 
 static void finish(struct fixture *f)
@@ -172,6 +181,195 @@ static void one_side_without_tls(void **state)
     assert_int_equal(service.n_begun, 0);
 }
 
+/* --- HTTP/2 by ALPN -----------------------------------------------------------------------------
+ */
+
+/* A server of both gets HTTP/2 where it is offered: all calls share one connection. */
+static void http_goes_over_http2(void **state)
+{
+    enum { N = 20 };
+    for (int http2 = 0; http2 < 2; http2++) {
+        struct fixture f;
+        static struct net_call c[N];
+        open_with(&f, state);
+        start_with(&f, false, http2);
+        f.service.when = NET_LATER;
+        for (int i = 0; i < N; i++) {
+            net_call_init(f.rig, &c[i], false, i == 3 ? 3u << 20 : 1000);
+            br_client_send(f.client, &c[i].x);
+        }
+        NET_UNTIL(f.rig, f.service.n_held == N);
+        assert_int_equal(net_connections(f.rig), http2 ? 1 : N);
+        assert_string_equal(f.service.last_path, "/call");
+        net_reply_all(&f.service);
+        for (int i = 0; i < N; i++) {
+            NET_UNTIL(f.rig, c[i].n_done);
+            assert_int_equal(c[i].error, 0);
+            assert_int_equal(c[i].http_status, 200);
+            assert_string_equal(c[i].response, "ok\n");
+            net_call_release(&c[i]);
+        }
+        assert_int_equal(f.service.body_bytes, (N - 1) * 1000 + (3u << 20));
+        net_call_init(f.rig, &c[0], false, 0); /* a GET, without a body */
+        f.service.when = NET_IN_BODY;
+        c[0].x.method = "GET";
+        c[0].x.content_type = NULL;
+        net_call(f.rig, f.client, &c[0]);
+        assert_int_equal(c[0].http_status, 200);
+        assert_string_equal(f.service.last_method, "GET");
+        net_call_release(&c[0]);
+        finish(&f);
+    }
+}
+
+/* A server of OpenSSL's that takes connections on one thread of events: the test's. */
+struct peer {
+    SSL_CTX *ctx;
+    SSL *ssl;
+    struct net_peer *peer;
+    const char *chosen; /* by ALPN; NULL: it has none */
+};
+
+static int on_alpn(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
+                   const unsigned char *in, unsigned in_len, void *arg)
+{
+    const struct peer *p = arg;
+    (void)ssl;
+    if (!p->chosen)
+        return SSL_TLSEXT_ERR_NOACK;
+    size_t len = strlen(p->chosen);
+    for (unsigned at = 0; at < in_len; at += 1u + in[at]) {
+        if (in[at] == len && memcmp(in + at + 1, p->chosen, len) == 0) {
+            *ret = in + at + 1;
+            *ret_len = in[at];
+            return SSL_TLSEXT_ERR_OK;
+        }
+    }
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+static void peer_accept(struct fixture *f, struct peer *p, int listener)
+{
+    NET_UNTIL(f->rig, (p->peer = net_accept(listener)));
+    p->ctx = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_set_alpn_select_cb(p->ctx, on_alpn, p);
+    assert_int_equal(SSL_CTX_use_certificate_file(p->ctx, tls_path("server.pem"), SSL_FILETYPE_PEM),
+                     1);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(p->ctx, tls_path("server.key"), SSL_FILETYPE_PEM),
+                     1);
+    p->ssl = SSL_new(p->ctx);
+    assert_int_equal(SSL_set_fd(p->ssl, p->peer->fd), 1);
+    SSL_set_accept_state(p->ssl);
+}
+
+static void peer_free(struct peer *p)
+{
+    SSL_free(p->ssl);
+    SSL_CTX_free(p->ctx);
+    net_hang_up(p->peer);
+}
+
+/* One that speaks HTTP/1.1 only, with ALPN or without, is spoken to as before. */
+static void http1_stays_where_there_is_no_more(void **state)
+{
+    static const char *const chosen[] = {"http/1.1", NULL};
+    for (size_t i = 0; i < BR_COUNT(chosen); i++) {
+        struct fixture f;
+        struct net_call c[2];
+        struct peer p[2] = {{.chosen = chosen[i]}, {.chosen = chosen[i]}};
+        unsigned port = 0;
+        int listener = net_listen(AF_INET, &port);
+        open_with(&f, state);
+        (void)snprintf(f.url, sizeof f.url, "https://localhost:%u", port);
+        f.client = net_connect(f.rig, &(struct br_client_config){
+                                          .endpoint = f.url, .http2 = true, .tls = &f.client_tls});
+        for (int k = 0; k < 2; k++) { /* at once: the second gets a connection of its own */
+            net_call_init(f.rig, &c[k], false, 10);
+            br_client_send(f.client, &c[k].x);
+        }
+        for (int k = 0; k < 2; k++) {
+            char request[512] = "";
+            peer_accept(&f, &p[k], listener);
+            NET_UNTIL(f.rig, SSL_read(p[k].ssl, request, sizeof request - 1) > 0);
+            assert_non_null(strstr(request, "POST /call HTTP/1.1\r\n"));
+        }
+        for (int k = 0; k < 2; k++) {
+            static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+            assert_true(SSL_write(p[k].ssl, answer, sizeof answer - 1) > 0);
+            NET_UNTIL(f.rig, c[k].n_done);
+            assert_int_equal(c[k].http_status, 200);
+            assert_string_equal(c[k].response, "abc");
+            net_call_release(&c[k]);
+        }
+        br_client_free(f.client);
+        peer_free(&p[0]);
+        peer_free(&p[1]);
+        close(listener);
+    }
+}
+
+/* HTTP/2 from a server that is made of frames: an answer that is cut off is an error, and
+ * Retry-After is read in both its forms, as over HTTP/1.1. */
+static void answers_over_http2(void **state)
+{
+    static const struct {
+        const char *status, *after;
+        bool cut_off;
+        int64_t want_after_s;
+    } cases[] = {
+        {"200", NULL, false, -1},
+        {"200", NULL, true, -1},
+        {"413", NULL, false, -1},
+        {"503", "7", false, 7},
+        {"503", "Fri, 31 Dec 1999 23:59:59 GMT", false, 0},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        struct net_call c;
+        struct peer p = {.chosen = "h2"};
+        uint8_t in[4096], out[512], block[256];
+        unsigned port = 0;
+        int listener = net_listen(AF_INET, &port), n_in = 0;
+        open_with(&f, state);
+        (void)snprintf(f.url, sizeof f.url, "https://localhost:%u", port);
+        f.client = net_connect(f.rig, &(struct br_client_config){
+                                          .endpoint = f.url, .http2 = true, .tls = &f.client_tls});
+        net_call_init(f.rig, &c, false, 10);
+        br_client_send(f.client, &c.x);
+        peer_accept(&f, &p, listener);
+        NET_UNTIL(f.rig, (n_in = SSL_read(p.ssl, in, sizeof in)) > 0);
+        assert_memory_equal(in, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
+
+        size_t n = 0; /* literals without indexing (RFC 7541 section 6.2.2), of names 8 and 53 */
+        block[n++] = 0x08;
+        block[n++] = 3;
+        memcpy(block + n, cases[i].status, 3);
+        n += 3;
+        if (cases[i].after) {
+            block[n++] = 0x0f;
+            block[n++] = 53 - 15;
+            block[n++] = (uint8_t)strlen(cases[i].after);
+            memcpy(block + n, cases[i].after, strlen(cases[i].after));
+            n += strlen(cases[i].after);
+        }
+        size_t len = h2_bytes(out, NGHTTP2_SETTINGS, 0, 0, NULL, 0);
+        len += h2_bytes(out + len, NGHTTP2_HEADERS,
+                        NGHTTP2_FLAG_END_HEADERS | (cases[i].cut_off ? 0 : NGHTTP2_FLAG_END_STREAM),
+                        1, block, n);
+        if (cases[i].cut_off)
+            len += h2_bytes(out + len, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\2", 4);
+        assert_int_equal(SSL_write(p.ssl, out, (int)len), len);
+        NET_UNTIL(f.rig, c.n_done);
+        assert_int_equal(c.error, cases[i].cut_off ? BR_EPROTO : 0);
+        assert_int_equal(c.http_status, atoi(cases[i].status));
+        assert_int_equal(c.retry_after_s, cases[i].want_after_s);
+        net_call_release(&c);
+        br_client_free(f.client);
+        peer_free(&p);
+        close(listener);
+    }
+}
+
 /* A raw client over OpenSSL's own sockets, in steps. */
 static SSL *dial(struct fixture *f, SSL_CTX *ctx, struct net_peer **ret)
 {
@@ -294,10 +492,11 @@ int main(void)
 {
     cmocka_set_test_filter(getenv("NET_TESTS"));
     const struct CMUnitTest tests[] = {
-        NET_TEST(bodies_of_all_sizes),    NET_TEST(wrong_certificates),
-        NET_TEST(client_certificates),    NET_TEST(one_side_without_tls),
-        NET_TEST(alpn_decides),           NET_TEST(slow_handshakes_are_closed),
-        NET_TEST(truncation_is_an_error),
+        NET_TEST(http_goes_over_http2),       NET_TEST(http1_stays_where_there_is_no_more),
+        NET_TEST(answers_over_http2),         NET_TEST(bodies_of_all_sizes),
+        NET_TEST(wrong_certificates),         NET_TEST(client_certificates),
+        NET_TEST(one_side_without_tls),       NET_TEST(alpn_decides),
+        NET_TEST(slow_handshakes_are_closed), NET_TEST(truncation_is_an_error),
     };
     return cmocka_run_group_tests(tests, tls_setup, tls_teardown);
 }

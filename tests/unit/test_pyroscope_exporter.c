@@ -45,7 +45,7 @@ struct fixture {
     int64_t retry_after_s;
     const char *bad;               /* services, each a letter */
     unsigned stored[SERVICES_MAX]; /* by letter: how often */
-    char message[1024];            /* of the last refusal */
+    char message[8192];            /* of the last refusal */
     struct fake_tally tally;
 };
 
@@ -318,6 +318,34 @@ static void all_may_be_bad(void **state)
     end(&f);
 }
 
+/* A server that refuses everything: 2 log2(64) + 2 = 14 refusals, a try of the largest piece, and
+ * then one request for each delay. What it takes again goes at once. */
+static void a_server_that_refuses_all_is_left_alone(void **state)
+{
+    struct fixture f;
+    char services[65];
+    (void)state;
+    memset(services, 'A', 64);
+    services[64] = '\0';
+    start(&f, "retry_on_failure: {initial_interval: 1s, randomization_factor: 0}");
+    f.mood = BAD_PROFILES;
+    f.bad = "A";
+    push(&f, services, NULL);
+    assert_int_equal(f.n_requests, 14 + 1);
+    assert_int_equal(f.tally.n, 0);
+    fake_host_advance(f.h, 999);
+    assert_int_equal(f.n_requests, 14 + 1);
+    fake_host_advance(f.h, 1);
+    assert_int_equal(f.n_requests, 14 + 2);
+    unsigned n_lost = (unsigned)dropped(&f, "refused");
+    f.bad = "";
+    fake_host_advance(f.h, 1500);
+    assert_int_equal(f.stored[0], 64 - n_lost);
+    assert_in_range(n_lost, 1, 7);
+    assert_true(f.tally.n_done == 1 && f.tally.last.n_rejected == n_lost);
+    end(&f);
+}
+
 /* What is not named was stored, and must not be sent again. */
 static void the_server_may_name_the_bad(void **state)
 {
@@ -529,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_bad_profile_is_found),
         cmocka_unit_test(all_may_be_bad),
         cmocka_unit_test(the_server_may_name_the_bad),
+        cmocka_unit_test(a_server_that_refuses_all_is_left_alone),
         cmocka_unit_test(too_large_requests_are_halved),
         cmocka_unit_test(what_nobody_may_is_given_up),
         cmocka_unit_test(a_busy_server_is_asked_again),

@@ -3,9 +3,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
+/* cmocka.h wants the four above */
 #include <cmocka.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/log.h"
 #include "base/mem.h"
 #include "pipeline/exporter.h"
 #include "tests/support/fake_host.h"
@@ -220,18 +224,126 @@ static void what_is_too_large_is_halved_until_it_fits(void **state)
     }
 }
 
-static void a_single_item_that_is_too_large_is_rejected_alone(void **state)
+/* One giant among n: refused in each of the pieces that it stands in, log2(n) + 1 of them, while
+ * the log2(n) others are taken. */
+static void one_giant_costs_two_log_n(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 1000;
+    b->sink.n_giants = 1;
+    for (int s = 0; s < BR_SIGNALS; s++) {
+        for (uint64_t at = 0; at < 64; at++) {
+            struct fake_tally before = b->tally;
+            unsigned n_before = b->sink.n_items;
+            uint64_t first = at * 64;
+            b->sink.giant = first + at;
+            send(b, (enum br_signal)s, first, 64);
+            fake_host_turn(b->h);
+            assert_int_equal(b->sink.n_items - n_before, 2 * 6 + 1);
+            assert_int_equal(fake_sink_once(&b->sink, (enum br_signal)s, first, 64), 63);
+            assert_int_equal(b->tally.n_reject, before.n_reject + 1);
+            assert_int_equal(b->tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
+        }
+        assert_int_equal(fake_sink_twice(&b->sink, (enum br_signal)s), 0);
+        assert_true(*b->h->host.ledger.rejected[s] == 64);
+    }
+}
+
+/* A run of giants does not take what stands beside it with it; a short one makes nothing wait. */
+static void giants_side_by_side_cost_only_themselves(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 1000;
+    uint64_t first = 0;
+    for (uint32_t n = 1; n < 64; n += 3) {
+        for (uint32_t at = 0; at + n <= 64; at += 7) {
+            b->sink.giant = first + at;
+            b->sink.n_giants = n;
+            struct fake_tally before = b->tally;
+            send(b, BR_TRACES, first, 64);
+            fake_host_advance(b->h, n < 5 ? 0 : 3600000);
+            assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, first, 64), 64 - n);
+            assert_int_equal(b->tally.n, before.n + 1);
+            first += 64;
+        }
+    }
+    assert_int_equal(fake_sink_twice(&b->sink, BR_TRACES), 0);
+}
+
+/* A peer that finds everything too large: 2 log2(8192) + 2 = 28 refusals and a try of the largest
+ * piece, and then one request for each delay, of which 12 pass in 300 s (5, 7.5, 11.25, 16.875,
+ * 25.312 and seven times 30 s make 275.937). */
+static void a_peer_that_refuses_every_piece_is_left_alone(void **state)
+{
+    struct bed *b = *state;
+    b->config.max_elapsed_time = 300 * S;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 0;
+    send(b, BR_TRACES, 0, 8192);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 28 + 1);
+    fake_host_advance(b->h, 4999);
+    assert_int_equal(b->sink.n_items, 28 + 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 28 + 2);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 600000);
+    assert_int_equal(b->sink.n_items, 28 + 1 + 12);
+    assert_int_equal(b->tally.n, 1);
+    assert_int_equal(b->tally.n_done, 0);
+    fake_host_check_ledger(b->h);
+}
+
+/* It takes something again: then all that is left goes at once. Refused were 64, 32, 16, 8, 4, 2,
+ * 1, 1, 2, 1, 1, 4, 2 and 1: five of them alone. */
+static void a_peer_that_recovers_gets_the_rest(void **state)
 {
     struct bed *b = *state;
     make(b);
     b->sink.verdict = FAKE_TOO_LARGE;
     b->sink.limit = 0;
-    send(b, BR_TRACES, 0, 8);
+    send(b, BR_PROFILES, 0, 64);
     fake_host_turn(b->h);
-    assert_int_equal(b->sink.n_items, 1 + 2 + 4 + 8);
+    assert_int_equal(b->sink.n_items, 14 + 1);
+    b->sink.limit = 64;
+    fake_host_advance(b->h, 5000);
+    assert_int_equal(b->tally.n, 1);
+    assert_true(*b->h->host.ledger.rejected[BR_PROFILES] == 5);
+    assert_int_equal(fake_sink_once(&b->sink, BR_PROFILES, 0, 64), 64 - 5);
+}
+
+/* Without retries there is no later: the rest shares the fate of what was refused. */
+static void disabled_it_gives_up_where_all_is_refused(void **state)
+{
+    struct bed *b = *state;
+    b->config.enabled = false;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 0;
+    send(b, BR_TRACES, 0, 8192);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 28 + 1);
+    assert_int_equal(b->tally.n_reject, 1);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 8192);
+}
+
+static void a_single_item_that_is_too_large_is_rejected(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_TOO_LARGE;
+    b->sink.limit = 0;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 1);
     assert_int_equal(b->tally.n_reject, 1);
     assert_int_equal(b->tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
-    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 8);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 1);
 }
 
 /* Halves are retried on their own, and nothing that was delivered is sent again. */
@@ -254,6 +366,71 @@ static void halves_are_retried_on_their_own(void **state)
     assert_int_equal(b->tally.n_done, 100);
     assert_int_equal(fake_sink_twice(&b->sink, BR_TRACES), 0);
     assert_int_equal(fake_sink_twice(&b->sink, BR_PROFILES), 0);
+}
+
+/* --- The log -----------------------------------------------------------------------------------
+ */
+
+/* Every line since the last call. */
+static const char *logged(int fd)
+{
+    static char text[65536];
+    ssize_t n = read(fd, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static unsigned lines_of(const char *text, const char *words)
+{
+    unsigned n = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        n++;
+    return n;
+}
+
+/* A warning when it begins to fail, and a line when it is over; neither more than once a minute. */
+static void that_it_sends_again_is_said_once(void **state)
+{
+    struct bed *b = *state;
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+    br_log_setup(BR_LOG_INFO, false, fds[1]);
+    make(b);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->h);
+    assert_string_equal(logged(fds[0]), "");
+    b->sink.first_fail = 3;
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->h, 20000);
+    const char *text = logged(fds[0]);
+    assert_int_equal(lines_of(text, "not delivered, next try in 5.0 s"), 1);
+    assert_int_equal(lines_of(text, "sending again after 5.0 s"), 1);
+    for (int i = 0; i < 3; i++) { /* up and down within the same minute */
+        b->sink.first_fail = 1;
+        send(b, BR_TRACES, 0, 1);
+        fake_host_advance(b->h, 10000);
+    }
+    assert_string_equal(logged(fds[0]), "");
+    fake_host_advance(b->h, 60000);
+    b->sink.first_fail = 2;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->h, 100000);
+    text = logged(fds[0]);
+    assert_int_equal(lines_of(text, "not delivered"), 1);
+    assert_int_equal(lines_of(text, "sending again after 12.5 s"), 1);
+    fake_host_advance(b->h, 60000);
+    b->sink.first_fail = 1;
+    send(b, BR_TRACES, 0, 1);
+    send(b, BR_TRACES, 0, 1); /* was on its way; it tells nothing */
+    fake_host_advance(b->h, 999);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again"), 0);
+    fake_host_advance(b->h, 4001);
+    assert_int_equal(lines_of(logged(fds[0]), "sending again after 5.0 s"), 1);
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 /* --- The end ---------------------------------------------------------------------------------- */
@@ -325,10 +502,17 @@ int main(void)
         TEST(disabled_it_passes_the_first_answer_on),
         TEST(items_wait_for_themselves),
         TEST(what_is_too_large_is_halved_until_it_fits),
-        TEST(a_single_item_that_is_too_large_is_rejected_alone),
+        TEST(one_giant_costs_two_log_n),
+        TEST(giants_side_by_side_cost_only_themselves),
+        TEST(a_peer_that_refuses_every_piece_is_left_alone),
+        TEST(a_peer_that_recovers_gets_the_rest),
+        TEST(disabled_it_gives_up_where_all_is_refused),
+        TEST(a_single_item_that_is_too_large_is_rejected),
         TEST(halves_are_retried_on_their_own),
+        TEST(that_it_sends_again_is_said_once),
         TEST(freed_while_waiting_it_tells_the_senders),
         cmocka_unit_test(without_memory_nothing_is_lost_or_sent_twice),
     };
+    br_log_setup(BR_LOG_ERROR, false, 2);
     return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
 }

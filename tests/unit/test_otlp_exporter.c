@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the OTLP exporters make of a peer's answer: which refusals are about size, which ask for
+ * mercy, and how many requests follow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/call.h"
+#include "pipeline/exporter.h"
+#include "support/fake_host.h"
+#include "support/fake_sink.h"
+#include "support/rig.h"
+
+extern const struct br_component br_otlp_exporter;
+extern const struct br_component br_otlphttp_exporter;
+
+struct fixture {
+    struct fake_host *h;
+    struct br_arena arena;
+    struct br_node node;
+    struct br_retry_config config;
+    struct br_retry *retry;
+    struct br_consumer exporter;
+    struct fake_tally tally;
+};
+
+static void on_item(struct br_consumer *self, struct br_item *item)
+{
+    struct fixture *f = br_container_of(self, struct fixture, exporter);
+    f->node.component->consume(&f->node, item);
+}
+
+static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
+{
+    (void)x;
+    return *(const struct fake_answer *)arg;
+}
+
+static void start(struct fixture *f, const struct br_component *component,
+                  const struct fake_answer *answer)
+{
+    *f = (struct fixture){.h = fake_host_new(), .exporter.consume = on_item};
+    f->config = (struct br_retry_config){.enabled = true,
+                                         .initial_interval = 5000000000,
+                                         .max_interval = 30000000000,
+                                         .max_elapsed_time = 300000000000,
+                                         .multiplier = 1.5};
+    f->h->answer = on_exchange;
+    f->h->answer_arg = (void *)(uintptr_t)answer;
+    br_arena_init(&f->arena, 0);
+    f->node =
+        rig_node(component, "{endpoint: \"http://localhost:1\"}", &f->h->host, &f->arena, NULL);
+    f->node.in_pipeline[BR_TRACES] = true;
+    rig_node_start(&f->node);
+    f->retry = br_retry_new(&f->node, &f->config, &f->exporter);
+}
+
+static void send(struct fixture *f, uint32_t n)
+{
+    br_consume(br_retry_input(f->retry), fake_tally_item(&f->tally, &f->h->host, BR_TRACES, 0, n));
+    fake_host_turn(f->h);
+}
+
+static void end(struct fixture *f)
+{
+    br_retry_free(f->retry);
+    fake_host_turn(f->h);
+    fake_host_end(f->h, &f->node, &f->arena);
+}
+
+/* Sentences as the servers' sources have them. */
+static void sentences_about_size_are_known(void **state)
+{
+    static const char *const size[] = {
+        "grpc: received message larger than max (5242880 vs. 4194304)", /* grpc-go */
+        "grpc: received message after decompression larger than max (5242880 vs. 4194304)",
+        "grpc: received message after decompression larger than max 4194304",
+        "grpc: message after decompression larger than max (5242880 vs. 4194304)",
+        "grpc: received message larger than max length allowed on current machine (9 vs. 8)",
+        "Received message larger than max (5242880 vs. 4194304)", /* grpc's core: C++, Python */
+        "SERVER: Received message larger than max (5242880 vs. 4194304)",
+        "Received message larger than max (10485832 vs 4194304)", /* grpc-js */
+        "gRPC message exceeds maximum size 4194304: 5242880",     /* grpc-java */
+        "Decompressed gRPC message exceeds maximum size 4194304",
+        "Compressed gRPC message exceeds maximum size 4194304: 5242880 bytes read",
+        "Error, message length too large: found 24732228 bytes, the limit is: 20971520 bytes",
+        "Error, decoded message length too large: found 5 bytes, the limit is: 4 bytes", /* tonic */
+        "Received message exceeds the maximum configured message size.", /* grpc-dotnet */
+        "message size 5242880 is larger than configured max 4194304",    /* connect-go */
+        "message is larger than configured max 4194304 - unable to determine message size: EOF",
+        /* Mimir */
+        ("the incoming push request has been rejected because its message size of 104857601 bytes "
+         "is larger than the allowed limit of 104857600 bytes"),
+        "http: request body too large", /* net/http, also of the Collector */
+        "413 Request Entity Too Large", /* nginx */
+        "Payload Too Large",            /* Envoy */
+        "Content Too Large",
+        "the request is larger than 67108864 bytes", /* this project's own two */
+        "decompresses to more than 67108864 bytes",
+    };
+    static const char *const other[] = {
+        "",
+        "no message",
+        ("RATE_LIMITED: ingestion rate limit (local: 15000000 bytes/s, global: 0 bytes/s, burst: "
+         "20000000 bytes) exceeded while adding 5242880 bytes for user single-tenant."), /* Tempo */
+        ("TRACE_TOO_LARGE: max size of trace (5000000) exceeded while adding 387 bytes to trace "
+         "a0fbd6f9ac5e2077d90a19551dd67b6f for tenant single-tenant"),
+        ("LIVE_TRACES_EXCEEDED: max live traces exceeded for tenant single-tenant: per-user traces "
+         "limit (local: 10000 global: 0 actual local: 10000) exceeded"),
+        "data refused due to high memory usage", /* the Collector's memory_limiter */
+        "request rate is too large",             /* Azure Cosmos DB's words for 429 */
+        ("the request was rejected because the tenant exceeded the request rate limit, set to 1000 "
+         "requests/s across all distributors"), /* Mimir */
+        "Received message larger than the quota that is left",
+        "too many requests in flight, larger than max",
+        "sending queue is full",
+        "out of memory: request too large for what is left of it",
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(size); i++)
+        if (!br_call_says_too_large(size[i]))
+            fail_msg("not about size: %s", size[i]);
+    for (size_t i = 0; i < BR_COUNT(other); i++)
+        if (br_call_says_too_large(other[i]))
+            fail_msg("about size: %s", other[i]);
+}
+
+/* A backend that asks for mercy gets it: one request for each delay, 13 in 300 s. */
+static void a_rate_limit_is_backed_off_from(void **state)
+{
+    const struct fake_answer answer = {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,
+                                       .grpc_message =
+                                           "RATE_LIMITED: ingestion rate limit (15000000 "
+                                           "bytes) exceeded while adding 5242880 bytes"};
+    struct fixture f;
+    (void)state;
+    start(&f, &br_otlp_exporter, &answer);
+    send(&f, 8192);
+    assert_int_equal(f.h->n_exchanges, 1);
+    fake_host_advance(f.h, 4999);
+    assert_int_equal(f.h->n_exchanges, 1);
+    fake_host_advance(f.h, 600000);
+    assert_int_equal(f.h->n_exchanges, 13);
+    assert_int_equal(f.tally.n_retry, 1);
+    end(&f);
+}
+
+static void a_size_limit_is_divided_for(void **state)
+{
+    static const struct fake_answer answers[] = {
+        {.grpc_status = BR_STATUS_RESOURCE_EXHAUSTED,
+         .grpc_message = "grpc: received message larger than max (5242880 vs. 4194304)"},
+        {.grpc_status = BR_STATUS_OUT_OF_RANGE,
+         .grpc_message = "Error, decoded message length too large: found 5242880 bytes, the limit "
+                         "is: 4194304 bytes"},
+        {.http_status = 413, .grpc_status = -1}, /* of a proxy that knows no gRPC */
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(answers); i++) {
+        struct fixture f;
+        start(&f, &br_otlp_exporter, &answers[i]);
+        send(&f, 2);
+        assert_int_equal(f.h->n_exchanges, 3);
+        assert_int_equal(f.tally.n_reject, 1);
+        assert_int_equal(f.tally.last.status, BR_STATUS_RESOURCE_EXHAUSTED);
+        end(&f);
+    }
+}
+
+static void http_says_it_in_two_ways(void **state)
+{
+    static const struct {
+        struct fake_answer answer;
+        unsigned n_exchanges;
+    } cases[] = {
+        {{.http_status = 413}, 3},
+        {{.http_status = 400,
+          .type = "text/plain",
+          .body = "http: request body too large",
+          .len = 28},
+         3},
+        {{.http_status = 400, .type = "text/plain", .body = "malformed", .len = 9}, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        start(&f, &br_otlphttp_exporter, &cases[i].answer);
+        send(&f, 2);
+        assert_int_equal(f.h->n_exchanges, cases[i].n_exchanges);
+        assert_int_equal(f.tally.n_reject, 1);
+        end(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentences_about_size_are_known),
+        cmocka_unit_test(a_rate_limit_is_backed_off_from),
+        cmocka_unit_test(a_size_limit_is_divided_for),
+        cmocka_unit_test(http_says_it_in_two_ways),
+    };
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    return cmocka_run_group_tests_name("otlp_exporter", tests, NULL, NULL);
+}
