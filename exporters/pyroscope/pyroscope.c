@@ -52,7 +52,7 @@ struct state {
     struct pyroscope_labels *labels;
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
-    struct br_consumer *fanout; /* NULL: there is one endpoint */
+    struct br_fanout *fanout; /* NULL: there is one endpoint */
     char *authorization;
     struct br_log_limit limit[REASONS];
 };
@@ -293,7 +293,7 @@ static void consume(struct br_node *node, struct br_item *item)
         return;
     }
     item->outcome = BR_OUTCOME_DONE;
-    struct br_consumer *next = s->fanout ? s->fanout : pyroscope_push_input(s->push[0]);
+    struct br_consumer *next = s->fanout ? br_fanout_input(s->fanout) : pyroscope_push_input(s->push[0]);
     for (l = b.requests.next; l != &b.requests; l = l->next) {
         struct br_item *request = br_container_of(l, struct br_item, link);
         request->metadata = item->metadata;
@@ -330,7 +330,7 @@ static bool make_pushes(struct br_node *node)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
-    struct br_consumer *inputs[ENDPOINTS_MAX];
+    struct br_fanout_end ends[ENDPOINTS_MAX];
     struct pyroscope_push_config config = {.tls = &c->tls,
                                            .headers = &c->headers,
                                            .authorization.text =
@@ -348,10 +348,15 @@ static bool make_pushes(struct br_node *node)
         s->push[s->n_push] = pyroscope_push_new(node, &config);
         if (!s->push[s->n_push])
             return false;
-        inputs[s->n_push] = pyroscope_push_input(s->push[s->n_push]);
+        ends[s->n_push] = (struct br_fanout_end){.next = pyroscope_push_input(s->push[s->n_push]),
+                                                 .name = config.endpoint,
+                                                 .kind = "endpoint",
+                                                 .id = config.endpoint,
+                                                 .delivers = true,
+                                                 .final = true};
     }
     if (n > 1)
-        s->fanout = br_fanout_new(inputs, n);
+        s->fanout = br_fanout_new(node->host, NULL, ends, n);
     return n == 1 || s->fanout;
 }
 

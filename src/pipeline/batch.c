@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
+#include "pipeline/debt.h"
 #include "pipeline/keep.h"
 
 #define NO_MEMORY_MS 200
@@ -248,8 +249,7 @@ static int gather(struct br_batcher *b, struct br_item *item)
     int rc = br_merge_add(b->merge, item);
     if (rc)
         return rc;
-    b->gathered->n_held += item->n_held;
-    item->n_held = 0;
+    br_debt_move(&b->gathered->debt, &item->debt, item->n_held);
     br_item_clear_parts(item);
     return 0;
 }

@@ -89,6 +89,7 @@ struct br_node {
     void *on_drained_arg;
     const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
     bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
+    struct br_ledger *ledger;  /* exporters: what came to it; NULL in tests */
 };
 
 /* Hands an item to what follows the node for the item's signal. */

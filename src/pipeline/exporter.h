@@ -8,6 +8,7 @@
 #include "config/option.h"
 #include "pipeline/batch.h"
 #include "pipeline/component.h"
+#include "pipeline/fanout.h"
 
 enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
 
@@ -102,9 +103,3 @@ struct br_exporter_counts {
 };
 
 void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node);
-
-/* --- Fan-out --------------------------------------------------------------------------------- */
-
-/* A consumer that shares each item among `n` others (borrowed; the array is copied). NULL: no memory. */
-struct br_consumer *br_fanout_new(struct br_consumer *const *next, size_t n);
-void br_fanout_free(struct br_consumer *fanout);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
+#include "pipeline/debt.h"
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
@@ -24,7 +25,8 @@ struct place {
     char *log_name;
     struct br_queue *queue; /* exporters */
     struct br_retry *retry;
-    struct br_consumer *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
+    struct br_ledger ledger; /* exporters */
+    struct br_fanout *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
     struct br_strings metadata_keys; /* receivers: what all their processors want, each once */
     uint32_t cap_metadata_keys;
 };
@@ -33,7 +35,7 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    struct br_consumer **fanouts; /* owned; in front of several exporters */
+    struct br_fanout **fanouts;   /* owned; in front of several exporters */
     struct br_consumer **heads;   /* the entry of each pipeline */
     unsigned depth;               /* the level that is being drained */
     void (*on_drained)(void *arg);
@@ -55,6 +57,7 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
         return;
     }
+    br_debt_enter(&item->debt, item->signal, node->ledger);
     if (node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item) &&
         br_item_inline_references(item)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
@@ -177,6 +180,10 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
         node->state = NULL; /* it was never created, so it must not be destroyed */
         return no_memory(err);
     }
+    if (c->kind == BR_EXPORTER) {
+        br_ledger_init(&p->ledger, g->host->metrics, node->id);
+        node->ledger = &p->ledger;
+    }
     int rc = c->create ? c->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
@@ -191,13 +198,41 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
     if (p->retry || c->retries_parts)
         p->queue = br_queue_new(node, &common->sending_queue,
                                 p->retry ? br_retry_input(p->retry) : &node->input);
-    (void)g;
     return p->queue ? 0 : no_memory(err);
 }
 
 static struct br_consumer *entry(struct place *p)
 {
     return p->queue ? br_queue_input(p->queue) : &p->node.input;
+}
+
+/* DONE from it means that it has delivered. */
+static bool delivers(const struct place *p)
+{
+    const struct br_component *c = p->node.component;
+    const struct br_exporter_config *common =
+        (const void *)((const char *)p->node.config + c->common_at);
+    return !c->exporter_wrapped || !common->sending_queue.enabled ||
+           common->sending_queue.wait_for_result;
+}
+
+static struct br_fanout *fan_out(struct br_graph *g, const struct br_pipeline *p)
+{
+    struct br_fanout_end *ends = br_calloc(p->n_exporters, sizeof *ends);
+    if (!ends)
+        return NULL;
+    for (size_t k = 0; k < p->n_exporters; k++) {
+        struct place *at = find(g, p->exporters[k], NULL);
+        ends[k] = (struct br_fanout_end){.next = entry(at),
+                                         .ledger = at->node.ledger,
+                                         .name = at->log_name,
+                                         .kind = br_kind_name(BR_EXPORTER),
+                                         .id = at->node.id,
+                                         .delivers = delivers(at)};
+    }
+    struct br_fanout *f = br_fanout_new(g->host, &g->config->fanout, ends, p->n_exporters);
+    br_free(ends);
+    return f;
 }
 
 /* Wires one pipeline from its end to its beginning. */
@@ -208,15 +243,10 @@ static int wire(struct br_graph *g, size_t i, struct br_err *err)
     if (p->n_exporters == 1) {
         next = entry(find(g, p->exporters[0], NULL));
     } else {
-        struct br_consumer **ends = br_calloc(p->n_exporters, sizeof(struct br_consumer *));
-        if (!ends)
+        g->fanouts[i] = fan_out(g, p);
+        if (!g->fanouts[i])
             return no_memory(err);
-        for (size_t k = 0; k < p->n_exporters; k++)
-            ends[k] = entry(find(g, p->exporters[k], NULL));
-        next = g->fanouts[i] = br_fanout_new(ends, p->n_exporters);
-        br_free(ends);
-        if (!next)
-            return no_memory(err);
+        next = br_fanout_input(g->fanouts[i]);
     }
     for (size_t k = p->n_processors; k-- > 0;) {
         struct place *at = processor(g, p, k);
@@ -277,10 +307,21 @@ static int note_wishes(struct place *at, const struct br_pipeline *p)
     return rc;
 }
 
+/* The pipeline as a destination of its receivers. */
+static struct br_fanout_end head_of(struct br_graph *g, size_t i)
+{
+    const struct br_pipeline *p = &g->config->pipelines[i];
+    struct br_fanout_end end = {
+        .next = g->heads[i], .name = p->id, .kind = "pipeline", .id = p->id};
+    for (size_t k = 0; k < p->n_exporters; k++)
+        end.delivers = end.delivers || delivers(find(g, p->exporters[k], NULL));
+    return end;
+}
+
 static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)
 {
     const struct br_config *c = g->config;
-    struct br_consumer **heads = br_calloc(c->n_pipelines, sizeof(struct br_consumer *));
+    struct br_fanout_end *heads = br_calloc(c->n_pipelines, sizeof *heads);
     if (!heads)
         return no_memory(err);
     int rc = 0;
@@ -290,15 +331,16 @@ static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *er
             const struct br_pipeline *p = &c->pipelines[i];
             if ((int)p->signal != s || !has(p->receivers, p->n_receivers, at->instance))
                 continue;
-            heads[n++] = g->heads[i];
+            heads[n++] = head_of(g, i);
             if (note_wishes(at, p))
                 rc = no_memory(err);
         }
         if (n > 1)
-            at->fanouts[s] = br_fanout_new(heads, n);
+            at->fanouts[s] = br_fanout_new(g->host, &c->fanout, heads, n);
         if (n > 1 && !at->fanouts[s])
             rc = no_memory(err);
-        at->node.next[s] = n > 1 ? at->fanouts[s] : n ? heads[0] : NULL;
+        else
+            at->node.next[s] = n > 1 ? br_fanout_input(at->fanouts[s]) : n ? heads[0].next : NULL;
     }
     br_free(heads);
     return rc;
@@ -313,7 +355,7 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
     g->config = config;
     g->host = host;
     br_list_init(&g->places);
-    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
+    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_fanout *));
     g->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
     int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
     if (!rc)
@@ -400,6 +442,35 @@ static void drain(struct place *p)
         drain_node(&p->node);
 }
 
+static void on_fanout_end(void *arg)
+{
+    struct br_graph *g = arg;
+    br_host_defer(g->host, &g->step, step);
+}
+
+/* True unless something of it is held; then it says when that has ended. */
+static bool fanout_drained(struct br_graph *g, struct br_fanout *f)
+{
+    if (!f || br_fanout_idle(f))
+        return true;
+    br_fanout_on_end(f, on_fanout_end, g);
+    return false;
+}
+
+/* Nothing is on its way between this level, which is drained, and the next one. */
+static bool fanouts_drained(struct br_graph *g)
+{
+    bool drained = true;
+    each_place(g, l)
+    {
+        for (int s = 0; s < BR_SIGNALS && g->depth == 0; s++)
+            drained = fanout_drained(g, place_of(l)->fanouts[s]) && drained;
+    }
+    for (size_t i = 0; i < g->config->n_pipelines && g->depth + 1 == DEPTH_EXPORTER; i++)
+        drained = fanout_drained(g, g->fanouts[i]) && drained;
+    return drained;
+}
+
 static void step(struct br_deferred *d)
 {
     struct br_graph *g = br_container_of(d, struct br_graph, step);
@@ -414,7 +485,7 @@ static void step(struct br_deferred *d)
                 drain(p);
             waiting = waiting || !p->node.drained;
         }
-        if (waiting)
+        if (waiting || !fanouts_drained(g))
             return;
     }
     void (*fn)(void *) = g->on_drained;
@@ -462,6 +533,21 @@ static void destroy(struct place *p)
     br_free(state);
 }
 
+/* Ends what fan-outs above the level that was destroyed last hold. */
+static void close_fanouts(struct br_graph *g, unsigned depth)
+{
+    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines && depth + 1 == DEPTH_EXPORTER; i++)
+        if (g->fanouts[i])
+            br_fanout_close(g->fanouts[i]);
+    each_place(g, l)
+    {
+        for (int s = 0; s < BR_SIGNALS && depth == 0; s++)
+            if (place_of(l)->fanouts[s])
+                br_fanout_close(place_of(l)->fanouts[s]);
+    }
+    (void)br_host_turn(g->host);
+}
+
 void br_graph_free(struct br_graph *g)
 {
     if (!g)
@@ -470,6 +556,7 @@ void br_graph_free(struct br_graph *g)
     g->on_drained = NULL;
     /* Downstream first: nothing that is destroyed has an item left further down. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
+        close_fanouts(g, depth);
         each_place(g, l)
         {
             if (place_of(l)->depth == depth)

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "pipeline/debt.h"
 #include "pipeline/exporter.h"
 #include "pipeline/keep.h"
 
@@ -94,15 +95,10 @@ static void enqueue(struct br_queue *q, struct br_item *item);
 
 static void count_result(struct br_queue *q, const struct br_item *child)
 {
-    const struct br_outcome *o = &child->outcome;
     enum br_signal s = child->signal;
-    if (o->verdict == BR_DONE) {
-        uint32_t lost = o->n_rejected < child->n_items ? o->n_rejected : child->n_items;
-        *q->counts.sent[s] += child->n_items - lost;
-        *q->counts.failed[s] += lost;
-    } else {
-        *q->counts.failed[s] += child->n_items;
-    }
+    uint32_t sent = child->n_sent < child->n_items ? child->n_sent : child->n_items;
+    *q->counts.sent[s] += sent;
+    *q->counts.failed[s] += child->n_items - sent;
 }
 
 static void on_sent(struct br_item *child, void *arg)
@@ -185,7 +181,7 @@ static void enqueue(struct br_queue *q, struct br_item *item)
         br_batcher_add(q->batchers[item->signal], item);
         return;
     }
-    if (!q->config->enabled || q->config->wait_for_result) {
+    if (!q->config->enabled || q->config->wait_for_result || item->waits) {
         hold(q, item);
         return;
     }
@@ -203,6 +199,7 @@ static void enqueue(struct br_queue *q, struct br_item *item)
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *q = br_container_of(self, struct br_queue, input);
+    br_debt_enter(&item->debt, item->signal, q->node->ledger);
     if (q->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
     } else if (item->n_items == 0 && item->n_parts == 0) {
