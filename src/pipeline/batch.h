@@ -8,7 +8,8 @@
  * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept, or BR_BATCH_OUT_MAX
  * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
  * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
- * batch is.
+ * batch is, of which everybody behind it knows that somebody waits for its delivery (br_item.waits).
+ * What a batch was refused in part each of its items hears in its share.
  */
 #pragma once
 
@@ -47,6 +48,9 @@ void br_batcher_flush(struct br_batcher *b);
 
 /* Nothing is gathered, sent or kept. */
 bool br_batcher_idle(const struct br_batcher *b);
+
+/* What all weighs that is gathered, or has left and not ended: the sum of br_item.weight as it came. */
+size_t br_batcher_weight(const struct br_batcher *b);
 
 /* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg);

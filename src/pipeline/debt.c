@@ -78,15 +78,19 @@ static bool portion_cut(struct br_debt *into, struct br_debt *from, uint32_t n)
     return true;
 }
 
-static void portion_move(struct br_debt *into, struct br_debt *from, uint32_t n)
+/* False when there was no memory to cut one, which was moved whole. */
+static bool portion_move(struct br_debt *into, struct br_debt *from, uint32_t n)
 {
     while (n && from->portions) {
         uint32_t all = from->portions->n;
         if (all > n && portion_cut(into, from, n))
-            return;
-        n -= all < n ? all : n;
+            return true;
         portion_push(into, portion_shift(from));
+        if (all > n)
+            return false;
+        n -= all;
     }
+    return true;
 }
 
 /* --- Settling -------------------------------------------------------------------------------- */
@@ -164,7 +168,7 @@ void br_debt_settle(struct br_debt *debt, struct br_host *host, enum br_signal s
 
 /* --- Debts ----------------------------------------------------------------------------------- */
 
-void br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n)
+bool br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n)
 {
     if (n > from->n_held)
         n = from->n_held;
@@ -175,10 +179,10 @@ void br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n)
     from->n_held -= n;
     into->n_claimed += claimed;
     from->n_claimed -= claimed;
-    if (claimed && from->n_claimed == 0)
-        portion_move_all(into, from);
-    else
-        portion_move(into, from, claimed);
+    if (from->n_claimed)
+        return portion_move(into, from, claimed);
+    portion_move_all(into, from);
+    return true;
 }
 
 void br_debt_enter(struct br_debt *debt, enum br_signal signal, struct br_ledger *ledger)
@@ -222,7 +226,7 @@ struct br_account *br_account_open(struct br_item *item, size_t n)
     a->signal = item->signal;
     a->n = item->n_held;
     a->fate = BR_FATE_REJECTED;
-    br_debt_move(&a->purse, &item->debt, item->n_held);
+    (void)br_debt_move(&a->purse, &item->debt, item->n_held);
     for (size_t i = 0; i < n; i++)
         a->claims[i].account = a;
     return a;
@@ -259,6 +263,6 @@ void br_account_close(struct br_account *a)
 
 void br_account_return(struct br_account *a)
 {
-    br_debt_move(&a->item->debt, &a->purse, a->purse.n_held);
+    (void)br_debt_move(&a->item->debt, &a->purse, a->purse.n_held);
     br_free(a);
 }

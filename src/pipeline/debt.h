@@ -25,8 +25,8 @@
 /* --- Debts ----------------------------------------------------------------------------------- */
 
 /* Moves up to `n` of what `from` owes. `into` is from then on in the exporter that `from` is in, unless
- * it is in one. */
-void br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n);
+ * it is in one. False when there was no memory to tell accounts apart; moving all back undoes it. */
+bool br_debt_move(struct br_debt *into, struct br_debt *from, uint32_t n);
 
 /* Says what became of up to `n`. `reason` of what was dropped, a constant. */
 void br_debt_settle(struct br_debt *debt, struct br_host *host, enum br_signal signal,

@@ -212,7 +212,7 @@ static void on_share(struct br_item *child, void *arg)
     if (o->verdict == BR_RETRY) {
         s->lent = child->n_held == br_account_size(g->account);
         if (s->lent)
-            br_debt_move(&s->debt, &child->debt, child->n_held);
+            (void)br_debt_move(&s->debt, &child->debt, child->n_held);
         br_debt_forgive(&child->debt, child->signal);
         refuse(s, o);
     } else {

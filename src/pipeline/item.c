@@ -44,6 +44,7 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->n_children = 0;
     item->finished = item->parent_released = item->attempt = false;
     item->keeps_debt = item->waits = false;
+    item->weight = 0;
     item->host = host;
     item->signal = signal;
     br_arena_init(&item->arena, 64u << 20);
@@ -131,7 +132,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
 
 void br_item_take_debt(struct br_item *item, struct br_item *from)
 {
-    br_debt_move(&item->debt, &from->debt, item->n_items);
+    (void)br_debt_move(&item->debt, &from->debt, item->n_items);
 }
 
 static void drop_spans(struct br_item *item)
@@ -158,7 +159,7 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_parts += from->n_parts;
     into->n_items += from->n_items;
     into->size += from->size;
-    br_debt_move(&into->debt, &from->debt, from->n_held);
+    (void)br_debt_move(&into->debt, &from->debt, from->n_held);
     from->n_parts = from->n_items = 0;
     from->size = 0;
     /* Both lists are void: into's is not complete any more, and from may live until into has arrived
@@ -460,7 +461,7 @@ static void settle_rest(struct br_item *item)
     } else if (item->parent) {
         if (item->debt.exporter != item->parent->debt.exporter)
             br_debt_leave(&item->debt, item->signal);
-        br_debt_move(&item->parent->debt, &item->debt, item->n_held);
+        (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
     } else {
         br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
     }
