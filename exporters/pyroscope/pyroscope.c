@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -141,6 +142,14 @@ static void check_labels(const struct pyroscope_label_config *c, const struct br
                      PYROSCOPE_LABELS_DEFAULT);
 }
 
+static bool separates(const struct br_strings *keys, const char *name)
+{
+    for (size_t i = 0; i < keys->n; i++)
+        if (strcasecmp(keys->v[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -150,10 +159,12 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     check_labels(&c->labels, node, path, errs);
     if (c->basic_auth && c->bearer_token.text)
         br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
-    if (c->tenant_metadata && c->common.sending_queue.batch)
+    if (c->tenant_metadata && c->common.sending_queue.batch &&
+        !separates(&c->common.sending_queue.batch->partition.metadata_keys, c->tenant_metadata))
         br_errs_add(errs, node, path,
-                    "tenant_metadata needs items of one client each, which "
-                    "sending_queue::batch does not leave so");
+                    "tenant_metadata needs batches of one tenant each: "
+                    "sending_queue::batch::partition::metadata_keys must have \"%s\"",
+                    c->tenant_metadata);
     (void)br_exporter_check(&c->common, node, path, errs);
     if (c->tenant_metadata) {
         c->metadata_keys.v = br_arena_calloc(arena, 1, sizeof *c->metadata_keys.v);

@@ -88,6 +88,13 @@ static bool gathered_any(const struct br_batcher *b)
            !br_list_empty(&b->waiting);
 }
 
+static void weigh(struct br_batcher *b, size_t more, size_t less)
+{
+    b->weight += more - less;
+    if (b->config.weight)
+        *b->config.weight += more - less;
+}
+
 /* --- Batches under way ----------------------------------------------------------------------- */
 
 static void tell_one(struct waiting *w, const struct br_outcome *o)
@@ -144,7 +151,7 @@ static void end_batch(struct batch *batch)
     struct br_batcher *b = batch->batcher;
     tell_waiting(batch);
     br_free(batch);
-    if (b && b->config.late && b->on_end)
+    if (b && b->on_end)
         b->on_end(b->on_end_arg);
 }
 
@@ -153,7 +160,7 @@ static void on_piece(struct br_item *item, void *arg)
     struct batch *batch = arg;
     const struct br_outcome *o = &item->outcome;
     if (batch->batcher)
-        batch->batcher->weight -= item->weight;
+        weigh(batch->batcher, 0, item->weight);
     if (o->verdict != BR_DONE)
         br_debt_forgive(&item->debt, item->signal);
     if (o->verdict == BR_REJECT) {
@@ -344,7 +351,7 @@ static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *de
         return rc;
     (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
     b->gathered->weight += item->weight;
-    b->weight += item->weight;
+    weigh(b, item->weight, 0);
     item->weight = 0;
     if (b->merge)
         br_item_clear_parts(item);
@@ -448,11 +455,6 @@ bool br_batcher_idle(const struct br_batcher *b)
     return !gathered_any(b) && (b->keeper ? br_keeper_idle(b->keeper) : br_list_empty(&b->out));
 }
 
-size_t br_batcher_weight(const struct br_batcher *b)
-{
-    return b->weight;
-}
-
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
 {
     b->on_end = fn;
@@ -464,8 +466,6 @@ static void on_kept_end(void *arg)
     struct br_batcher *b = arg;
     if (b->overdue && !blocked(b))
         (void)leave(b);
-    if (b->on_end)
-        b->on_end(b->on_end_arg);
 }
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
@@ -516,6 +516,7 @@ void br_batcher_free(struct br_batcher *b)
         return;
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     b->on_end = NULL;
+    weigh(b, 0, b->weight);
     br_host_timer_stop(b->host, &b->timer);
     br_keeper_free(b->keeper);
     /* The items of late batches that are still out there are told now; the batch ends on its own.

@@ -32,6 +32,8 @@ struct br_batch_config {
     bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
     size_t metadata_len;  /* 0: none */
+    size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
+                       br_item.weight with which it came; NULL: nobody asks */
 };
 
 struct br_batcher;
@@ -48,9 +50,6 @@ void br_batcher_flush(struct br_batcher *b);
 
 /* Nothing is gathered, sent or kept. */
 bool br_batcher_idle(const struct br_batcher *b);
-
-/* What all weighs that is gathered, or has left and not ended: the sum of br_item.weight as it came. */
-size_t br_batcher_weight(const struct br_batcher *b);
 
 /* Called whenever a batch has ended, for whoever waits for idle; may be NULL. */
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg);

@@ -9,13 +9,19 @@
 #include "pipeline/batch.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
+#include "pipeline/partition.h"
 
 enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
+
+struct br_queue_partition_config {
+    struct br_strings metadata_keys;
+};
 
 struct br_queue_batch_config {
     uint64_t flush_timeout;
     int64_t min_size, max_size;
     int sizer; /* index into {"items", "bytes"} */
+    struct br_queue_partition_config partition;
 };
 
 struct br_queue_config {
@@ -64,7 +70,7 @@ extern const struct br_option br_retry_options_off[];
      .sub = br_retry_options, .help = "trying again what failed for now"}
 
 /* Checks what the tables cannot. Returns 0 or BR_EINVAL with errors added. */
-int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
+int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs);
 
 /* --- Retry ----------------------------------------------------------------------------------- */

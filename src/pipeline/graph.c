@@ -11,6 +11,7 @@
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
+#define QUEUE_ITEMS_LARGE 1000000u /* spans or samples in a queue that somebody should know of */
 #define METADATA_KEYS_MAX 10000u /* as many as a config file can hold */
 
 struct place {
@@ -166,6 +167,11 @@ static int order(struct br_graph *g, struct br_err *err)
     return 0;
 }
 
+static const struct br_exporter_config *common_of(const struct br_instance *wrapped)
+{
+    return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
+}
+
 static int create(struct br_graph *g, struct place *p, struct br_err *err)
 {
     struct br_node *node = &p->node;
@@ -191,8 +197,7 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
     }
     if (!c->exporter_wrapped)
         return 0;
-    const struct br_exporter_config *common =
-        (const void *)((const char *)node->config + c->common_at);
+    const struct br_exporter_config *common = common_of(p->instance);
     if (!c->retries_parts)
         p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
     if (p->retry || c->retries_parts)
@@ -209,11 +214,10 @@ static struct br_consumer *entry(struct place *p)
 /* DONE from it means that it has delivered. */
 static bool delivers(const struct place *p)
 {
-    const struct br_component *c = p->node.component;
-    const struct br_exporter_config *common =
-        (const void *)((const char *)p->node.config + c->common_at);
-    return !c->exporter_wrapped || !common->sending_queue.enabled ||
-           common->sending_queue.wait_for_result;
+    if (!p->instance->component->exporter_wrapped)
+        return true;
+    const struct br_queue_config *queue = &common_of(p->instance)->sending_queue;
+    return !queue->enabled || queue->wait_for_result;
 }
 
 static struct br_fanout *fan_out(struct br_graph *g, const struct br_pipeline *p)
@@ -283,14 +287,22 @@ static int want_metadata(struct place *at, const char *key)
     return 0;
 }
 
-static int want_metadata_of(struct place *at, const struct br_instance *instance)
+static int want_all_metadata(struct place *at, const struct br_strings *keys)
 {
-    const struct br_component *c = instance->component;
-    const struct br_strings *keys = c->metadata_keys ? c->metadata_keys(instance->config) : NULL;
     for (size_t k = 0; keys && k < keys->n; k++)
         if (want_metadata(at, keys->v[k]))
             return BR_ENOMEM;
     return 0;
+}
+
+static int want_metadata_of(struct place *at, const struct br_instance *instance)
+{
+    const struct br_component *c = instance->component;
+    const struct br_queue_batch_config *batch =
+        c->exporter_wrapped ? common_of(instance)->sending_queue.batch : NULL;
+    if (c->metadata_keys && want_all_metadata(at, c->metadata_keys(instance->config)))
+        return BR_ENOMEM;
+    return batch ? want_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
 /* What the processors and exporters behind a receiver want of it. */
@@ -392,8 +404,38 @@ static int start(struct place *p, struct br_err *err)
     return rc;
 }
 
+/* Says what a queue of batches may come to: the number in the config is of requests. */
+static void warn_of_queue(const struct br_pipeline *p, const struct place *exporter, uint64_t items)
+{
+    const struct br_queue_config *q = &common_of(exporter->instance)->sending_queue;
+    uint64_t n = (uint64_t)q->queue_size;
+    if (!q->enabled || q->sizer != BR_SIZER_REQUESTS || n > UINT64_MAX / items ||
+        n * items < QUEUE_ITEMS_LARGE)
+        return;
+    br_warn(&exporter->node.log,
+            "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
+            "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
+            (unsigned long long)n, p->id, (unsigned long long)items, br_signal_items(p->signal),
+            (unsigned long long)(n * items), br_signal_items(p->signal));
+}
+
+static void warn_of_queues(struct br_graph *g, const struct br_pipeline *p)
+{
+    uint64_t items = 0;
+    for (size_t k = 0; k < p->n_processors; k++) {
+        const struct br_component *c = p->processors[k]->component;
+        if (c->request_items)
+            items = c->request_items(p->processors[k]->config);
+    }
+    for (size_t k = 0; items && k < p->n_exporters; k++)
+        if (p->exporters[k]->component->exporter_wrapped)
+            warn_of_queue(p, find(g, p->exporters[k], NULL), items);
+}
+
 int br_graph_start(struct br_graph *g, struct br_err *err)
 {
+    for (size_t i = 0; i < g->config->n_pipelines && g->host->worker == 0; i++)
+        warn_of_queues(g, &g->config->pipelines[i]);
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
         each_place(g, l)
         {

@@ -460,10 +460,12 @@ static void config_is_checked(void **state)
         {"{endpoint: \"http://a\", bearer_token: x, basic_auth: {username: u}}",
          "t:1:1: x: basic_auth and bearer_token exclude each other", BR_EINVAL},
         {"{endpoint: \"http://a\", tenant_metadata: X, sending_queue: {batch: {}}}",
-         "t:1:1: x: tenant_metadata needs items of one client each, which sending_queue::batch "
-         "does "
-         "not leave so",
+         "t:1:1: x: tenant_metadata needs batches of one tenant each: "
+         "sending_queue::batch::partition::metadata_keys must have \"X\"",
          BR_EINVAL},
+        {"{endpoint: \"http://a\", tenant_metadata: X, "
+         "sending_queue: {batch: {partition: {metadata_keys: [x]}}}}",
+         "", 0},
         {"{endpoint: \"http://a\", labels: {max: 30}}", "", 0},
         {"{endpoint: \"http://a\", labels: {max: 31}}",
          "t:1:38: x::labels::max: Pyroscope refuses series of more than 30 labels, unless its own "
