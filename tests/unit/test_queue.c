@@ -151,6 +151,35 @@ static void partial_success_is_told_where_somebody_waits(void **state)
     assert_true(fake_host_metric(b->h, "otelcol_exporter_sent_spans", "exporter=\"test\"") == 3);
 }
 
+/* An exporter that sends in pieces: some arrive, some do not. */
+static void on_pieces(struct br_consumer *self, struct br_item *item)
+{
+    (void)self;
+    br_item_settle(item, BR_FATE_SENT, NULL, 4);
+    br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "the other half");
+}
+
+static void what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it(void **state)
+{
+    struct bed *b = *state;
+    struct br_consumer pieces = {on_pieces};
+    for (unsigned i = 0; i < 2; i++) {
+        b->config.wait_for_result = i;
+        b->queue = br_queue_new(&b->node, &b->config, &pieces);
+        send(b, BR_TRACES, 0, 10);
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_sent_spans", "exporter=\"test\"") ==
+                    4 * (i + 1));
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_send_failed_spans",
+                                     "exporter=\"test\"") == 6 * (i + 1));
+        assert_true(*b->h->host.ledger.sent[BR_TRACES] == 4 * (i + 1));
+        br_queue_close(b->queue);
+        br_queue_free(b->queue);
+        b->queue = NULL;
+    }
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "rejected") == 6);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 6);
+}
+
 /* --- Size ------------------------------------------------------------------------------------- */
 
 static void a_full_queue_refuses(void **state)
@@ -695,6 +724,7 @@ int main(void)
         TEST(with_wait_for_result_the_answer_is_the_exporters),
         TEST(disabled_it_hands_items_on_and_answers_back),
         TEST(partial_success_is_told_where_somebody_waits),
+        TEST(what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it),
         TEST(a_full_queue_refuses),
         TEST(workers_share_its_size),
         TEST(sizes_may_be_items),
