@@ -9,6 +9,7 @@
 #include "config/option.h"
 #include "config/yaml.h"
 #include "pipeline/component.h"
+#include "pipeline/fanout.h"
 
 /* One configured component. */
 struct br_instance {
@@ -44,6 +45,7 @@ struct br_config {
     size_t n_extensions;
     unsigned workers; /* service::workers, 1 by default; 0 is auto */
     struct br_telemetry_config telemetry;
+    struct br_fanout_config fanout; /* service::fanout */
 };
 
 struct br_config_sources {

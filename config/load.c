@@ -19,6 +19,7 @@ struct top {
 
 struct service {
     const struct br_yaml *extensions, *pipelines, *telemetry, *workers;
+    struct br_fanout_config fanout;
 };
 
 struct lists {
@@ -46,6 +47,7 @@ static const struct br_option service_options[] = {
     BR_VALUE(struct service, pipelines, "traces or profiles, each with a name where needed"),
     BR_VALUE(struct service, telemetry, "Braid's own logs and metrics"),
     BR_VALUE(struct service, workers, "threads; auto is one per core"),
+    BR_STRUCT(struct service, fanout, br_fanout_options, "what one of several destinations may lag"),
     BR_OPT_END,
 };
 
@@ -454,6 +456,7 @@ static void load_service(struct loader *l, const struct br_yaml *node)
     note(l, rc);
     if (node->type != BR_YAML_MAP || l->no_memory)
         return;
+    l->config->fanout = s.fanout;
     load_list(l, s.extensions, "service::extensions", BR_EXTENSION, NULL, &l->config->extensions,
               &l->config->n_extensions);
     load_pipelines(l, node, s.pipelines);

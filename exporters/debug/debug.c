@@ -50,9 +50,9 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     struct config *c = config;
     const struct br_yaml *paths = br_yaml_get(node, "output_paths");
     char at[256];
-    (void)path;
-    if (c->output_paths.n)
-        return 0;
+    int rc = br_exporter_check(&c->common, node, path, errs);
+    if (rc || c->output_paths.n)
+        return rc;
     (void)snprintf(at, sizeof at, "%s::output_paths", path);
     if (paths && paths->type == BR_YAML_SEQ)
         return br_errs_add(errs, paths, at, "must not be empty");

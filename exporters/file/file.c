@@ -117,9 +117,10 @@ static int parse_mode(const char *text)
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
-    const struct config *c = config;
+    struct config *c = config;
     size_t before = errs->n_errors;
     (void)arena;
+    (void)br_exporter_check(&c->common, node, path, errs);
     if (c->append && c->rotation)
         br_errs_add_key(
             errs, node, path, "append",

@@ -61,7 +61,7 @@ static const struct br_option options[] = {
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
-    const struct config *c = config;
+    struct config *c = config;
     struct br_endpoint endpoint;
     struct br_err err = {0};
     enum br_encoding encoding;

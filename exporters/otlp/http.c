@@ -80,7 +80,7 @@ static void check_url(const char *url, const char *key, const struct br_yaml *no
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
-    const struct config *c = config;
+    struct config *c = config;
     enum br_encoding encoding;
     char at[256];
     size_t before = errs->n_errors;

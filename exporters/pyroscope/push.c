@@ -13,6 +13,10 @@
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
 #define MESSAGE_MAX (1u << 20) /* of a refusal, decompressed */
+#define LOG_EVERY_MS 60000
+/* The words of grafana/pyroscope's distributor, for a profile that it names and for one that it does not. */
+#define NAMED_ERROR "push series with index"
+#define UNNAMED_ERROR "uncompressed profile payload size exceeds limit"
 #define OWN_HEADERS 3          /* authorization, tenant, protocol version */
 
 struct pyroscope_push {
@@ -88,17 +92,90 @@ static bool is_named(const struct br_buf *message, const struct br_part *part)
                   PYROSCOPE_ID_LEN) != NULL;
 }
 
-/* Takes out of the request what the server has stored although it refused the request. */
-static void settle_stored(struct br_item *attempt, const struct br_buf *message)
+static uint32_t count_text(const struct br_buf *message, const char *text)
+{
+    const uint8_t *at = message->data, *end = at + message->len;
+    uint32_t n = 0;
+    for (; (at = memmem(at, (size_t)(end - at), text, strlen(text))); at += strlen(text))
+        n++;
+    return n;
+}
+
+/* Errors that the message lists: "3 errors: ...; 2 errors: ...; ...; ..." are four. */
+static uint64_t count_errors(const struct br_buf *message)
+{
+    static const char mark[] = " errors: ";
+    const uint8_t *start = message->data, *at = start, *end = at + message->len;
+    uint64_t n = 1;
+    for (; (at = memmem(at, (size_t)(end - at), mark, sizeof mark - 1)); at++) {
+        uint64_t listed = 0, unit = 1;
+        for (const uint8_t *d = at; d > start && d[-1] >= '0' && d[-1] <= '9' && unit < 1000000; d--) {
+            listed += unit * (uint64_t)(d[-1] - '0');
+            unit *= 10;
+        }
+        n += listed ? listed - 1 : 0;
+    }
+    return n;
+}
+
+/* Profiles that the server could not even read have no id in its message. Without any id it has refused
+ * the request as a whole, unless it speaks of single profiles. */
+static uint64_t count_unnamed(const struct br_buf *message, uint32_t n_named)
+{
+    uint32_t n_listed = count_text(message, NAMED_ERROR);
+    uint64_t n_errors = count_errors(message);
+    if (n_named == 0)
+        return count_text(message, UNNAMED_ERROR);
+    return n_errors > n_listed ? n_errors - n_listed : 0;
+}
+
+/* The largest part that is not named: what has no name was too large to be read. */
+static uint32_t largest(const struct br_item *request, const bool *named)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t i = 0; i < request->n_parts; i++)
+        if (!named[i] && (best == UINT32_MAX || request->parts[i].raw_len > request->parts[best].raw_len))
+            best = i;
+    return best;
+}
+
+static void lose_part(struct pyroscope_push *p, struct br_item *attempt, uint32_t i)
 {
     struct br_item *request = attempt->parent;
+    uint32_t n = request->parts[i].n_items;
+    size_t size = br_part_size(&request->parts[i]);
+    uint64_t held;
+    br_item_settle(attempt, BR_FATE_DROPPED, "refused", n);
+    br_item_remove_part(request, i);
+    if (br_log_allow(&p->refused_limit, br_host_mono_ms(p->node->host), LOG_EVERY_MS, &held))
+        br_error(&p->node->log,
+                 "dropped %u samples (refused): the server did not read a profile of %zu bytes", n,
+                 size);
+}
+
+/* Takes out of the request what the server has stored although it refused the request, and what it will
+ * never read. */
+static void settle_stored(struct pyroscope_push *p, struct br_item *attempt,
+                          const struct br_buf *message)
+{
+    struct br_item *request = attempt->parent;
+    bool *named = br_arena_calloc(&attempt->arena, request->n_parts, sizeof *named);
     uint32_t n_named = 0;
-    for (uint32_t i = 0; i < request->n_parts; i++)
-        n_named += is_named(message, &request->parts[i]);
-    if (n_named == 0)
+    if (!named)
+        return; /* all of it is sent again */
+    for (uint32_t i = 0; i < request->n_parts; i++) {
+        named[i] = is_named(message, &request->parts[i]);
+        n_named += named[i];
+    }
+    uint64_t n_unnamed = count_unnamed(message, n_named);
+    if (n_named == 0 && n_unnamed == 0)
         return;
+    for (uint32_t i; n_unnamed && (i = largest(request, named)) != UINT32_MAX; n_unnamed--) {
+        lose_part(p, attempt, i);
+        memmove(named + i, named + i + 1, request->n_parts - i);
+    }
     for (uint32_t i = request->n_parts; i-- > 0;) {
-        if (is_named(message, &request->parts[i]))
+        if (named[i])
             continue;
         br_item_settle(attempt, BR_FATE_SENT, NULL, request->parts[i].n_items);
         br_item_remove_part(request, i);
@@ -137,7 +214,7 @@ static struct br_outcome read_answer(const struct br_call *c)
         size_t len = message->len < sizeof text ? message->len : sizeof text - 1;
         (void)snprintf(text, sizeof text, "%.*s", (int)br_utf8_valid(message->data, len),
                        (const char *)message->data);
-        settle_stored(c->item, message);
+        settle_stored(p, c->item, message);
     }
     br_buf_unref(message);
     return outcome_of(x, text);

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -52,7 +53,7 @@ struct state {
     struct pyroscope_labels *labels;
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
-    struct br_consumer *fanout; /* NULL: there is one endpoint */
+    struct br_fanout *fanout; /* NULL: there is one endpoint */
     char *authorization;
     struct br_log_limit limit[REASONS];
 };
@@ -141,6 +142,14 @@ static void check_labels(const struct pyroscope_label_config *c, const struct br
                      PYROSCOPE_LABELS_DEFAULT);
 }
 
+static bool separates(const struct br_strings *keys, const char *name)
+{
+    for (size_t i = 0; i < keys->n; i++)
+        if (strcasecmp(keys->v[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs)
 {
@@ -150,10 +159,12 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     check_labels(&c->labels, node, path, errs);
     if (c->basic_auth && c->bearer_token.text)
         br_errs_add(errs, node, path, "basic_auth and bearer_token exclude each other");
-    if (c->tenant_metadata && c->common.sending_queue.batch)
+    if (c->tenant_metadata && c->common.sending_queue.batch &&
+        !separates(&c->common.sending_queue.batch->partition.metadata_keys, c->tenant_metadata))
         br_errs_add(errs, node, path,
-                    "tenant_metadata needs items of one client each, which "
-                    "sending_queue::batch does not leave so");
+                    "tenant_metadata needs batches of one tenant each: "
+                    "sending_queue::batch::partition::metadata_keys must have \"%s\"",
+                    c->tenant_metadata);
     (void)br_exporter_check(&c->common, node, path, errs);
     if (c->tenant_metadata) {
         c->metadata_keys.v = br_arena_calloc(arena, 1, sizeof *c->metadata_keys.v);
@@ -293,7 +304,7 @@ static void consume(struct br_node *node, struct br_item *item)
         return;
     }
     item->outcome = BR_OUTCOME_DONE;
-    struct br_consumer *next = s->fanout ? s->fanout : pyroscope_push_input(s->push[0]);
+    struct br_consumer *next = s->fanout ? br_fanout_input(s->fanout) : pyroscope_push_input(s->push[0]);
     for (l = b.requests.next; l != &b.requests; l = l->next) {
         struct br_item *request = br_container_of(l, struct br_item, link);
         request->metadata = item->metadata;
@@ -330,7 +341,7 @@ static bool make_pushes(struct br_node *node)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
-    struct br_consumer *inputs[ENDPOINTS_MAX];
+    struct br_fanout_end ends[ENDPOINTS_MAX];
     struct pyroscope_push_config config = {.tls = &c->tls,
                                            .headers = &c->headers,
                                            .authorization.text =
@@ -348,10 +359,15 @@ static bool make_pushes(struct br_node *node)
         s->push[s->n_push] = pyroscope_push_new(node, &config);
         if (!s->push[s->n_push])
             return false;
-        inputs[s->n_push] = pyroscope_push_input(s->push[s->n_push]);
+        ends[s->n_push] = (struct br_fanout_end){.next = pyroscope_push_input(s->push[s->n_push]),
+                                                 .name = config.endpoint,
+                                                 .kind = "endpoint",
+                                                 .id = config.endpoint,
+                                                 .delivers = true,
+                                                 .final = true};
     }
     if (n > 1)
-        s->fanout = br_fanout_new(inputs, n);
+        s->fanout = br_fanout_new(node->host, NULL, ends, n);
     return n == 1 || s->fanout;
 }
 

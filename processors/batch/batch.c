@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The batch processor, for both signals. The batcher itself is src/pipeline/batch. */
-#include "pipeline/batch.h"
-
 #include <stdio.h>
-#include <string.h>
-#include <strings.h>
 
-#include "base/map.h"
 #include "base/mem.h"
+#include "pipeline/partition.h"
 
 struct config {
     uint64_t timeout;
@@ -18,9 +14,8 @@ struct config {
 
 struct state {
     struct br_node *node;
-    struct br_batch_config config;
     struct br_consumer output; /* what batches go to: the next in the pipeline */
-    struct br_map *batchers;   /* by metadata; one, under "", without metadata_keys */
+    struct br_partitions *batchers;
     double *cardinality;
 };
 
@@ -66,117 +61,53 @@ static int create(struct br_node *node, struct br_err *err)
     const struct config *c = node->config;
     s->node = node;
     s->output.consume = output;
-    s->config = (struct br_batch_config){.timeout_ms = c->timeout / 1000000,
-                                         .min_size = (size_t)c->send_batch_size,
-                                         .max_size = (size_t)c->send_batch_max_size,
-                                         .late = c->acknowledge == 1};
-    if (c->timeout && !s->config.timeout_ms)
-        s->config.timeout_ms = 1;
-    s->batchers = br_map_new((size_t)c->metadata_cardinality_limit);
+    struct br_partition_config config = {.batch = {.timeout_ms = c->timeout / 1000000,
+                                                   .min_size = (size_t)c->send_batch_size,
+                                                   .max_size = (size_t)c->send_batch_max_size,
+                                                   .late = c->acknowledge == 1},
+                                         .keys = &c->metadata_keys,
+                                         .limit = (size_t)c->metadata_cardinality_limit};
+    if (c->timeout && !config.batch.timeout_ms)
+        config.batch.timeout_ms = 1;
+    s->batchers = br_partitions_new(node, &config, &s->output);
     s->cardinality = br_node_metric(node, BR_GAUGE, "otelcol_processor_batch_metadata_cardinality",
                                     NULL, NULL);
     return s->batchers ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-static bool separates(const struct br_strings *keys, const char *name)
-{
-    for (size_t i = 0; i < keys->n; i++)
-        if (strcasecmp(keys->v[i], name) == 0)
-            return true;
-    return false;
-}
-
-/* Of an item's metadata what batches are kept apart by: other processors may have asked for more. */
-static void metadata_of(const struct state *s, const struct br_item *item, struct br_str *out)
-{
-    const struct config *c = s->node->config;
-    const char *p = c->metadata_keys.n ? item->metadata : NULL;
-    while (p && *p) {
-        const char *value = p + strlen(p) + 1, *next = value + strlen(value) + 1;
-        if (separates(&c->metadata_keys, p))
-            br_str_add(out, p, (size_t)(next - p));
-        p = next;
-    }
-}
-
-static void on_end(void *arg);
-
-static struct br_batcher *batcher_of(struct state *s, const struct br_item *item, const char *key,
-                                     size_t len)
-{
-    struct br_batcher *b = br_map_get(s->batchers, key, len);
-    struct br_batch_config config = s->config;
-    if (b)
-        return b;
-    config.metadata = key;
-    config.metadata_len = len;
-    b = br_batcher_new(s->node, item->signal, &config, &s->output);
-    if (b && br_map_put(s->batchers, key, len, b, NULL)) {
-        br_batcher_free(b);
-        b = NULL;
-    }
-    if (b)
-        br_batcher_on_end(b, on_end, s);
-    *s->cardinality = (double)br_map_count(s->batchers);
-    return b;
-}
-
-static struct br_batcher *batcher_for(struct state *s, const struct br_item *item)
-{
-    struct br_str key = {0};
-    metadata_of(s, item, &key);
-    struct br_batcher *b =
-        key.failed ? NULL : batcher_of(s, item, key.data ? key.data : "", key.len);
-    br_str_release(&key);
-    return b;
-}
-
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
-    struct br_batcher *b = batcher_for(s, item);
-    if (b)
-        br_batcher_add(b, item);
-    else
-        br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000,
-                      "batch: too many metadata values, or no memory");
-}
-
-static bool all_idle(const struct state *s)
-{
-    const struct br_batcher *b;
-    for (size_t i = 0; (b = br_map_at(s->batchers, i, NULL, NULL)); i++)
-        if (!br_batcher_idle(b))
-            return false;
-    return true;
+    br_partitions_add(s->batchers, item);
+    *s->cardinality = (double)br_partitions_count(s->batchers);
 }
 
 static void on_end(void *arg)
 {
     struct state *s = arg;
-    if (s->node->draining && all_idle(s))
+    if (s->node->draining && br_partitions_idle(s->batchers))
         br_node_drained(s->node);
 }
 
 static void drain(struct br_node *node)
 {
     struct state *s = node->state;
-    struct br_batcher *b;
-    for (size_t i = 0; (b = br_map_at(s->batchers, i, NULL, NULL)); i++)
-        br_batcher_flush(b);
-    if (all_idle(s))
-        br_node_drained(node);
-}
-
-static void free_batcher(void *b)
-{
-    br_batcher_free(b);
+    br_partitions_on_end(s->batchers, on_end, s);
+    br_partitions_flush(s->batchers);
+    on_end(s);
 }
 
 static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
-    br_map_free(s->batchers, free_batcher);
+    br_partitions_free(s->batchers);
+}
+
+/* How many spans or samples it lets gather in one request. */
+static uint64_t request_items(const void *config)
+{
+    const struct config *c = config;
+    return (uint64_t)(c->send_batch_max_size ? c->send_batch_max_size : c->send_batch_size);
 }
 
 static const struct br_strings *metadata_keys(const void *config)
@@ -195,6 +126,7 @@ const struct br_component br_batch_processor = {
     .config_size = sizeof(struct config),
     .state_size = sizeof(struct state),
     .metadata_keys = metadata_keys,
+    .request_items = request_items,
     .check = check,
     .create = create,
     .consume = consume,

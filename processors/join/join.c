@@ -178,7 +178,10 @@ static void release(struct join *j, enum br_signal signal, struct held *h)
         (void)join_samples(j, item, JOIN_PASS_LAST, h->memo, h->came_ms);
     br_free(h->memo);
     br_free(h);
-    br_keeper_send(j->keepers[signal], item);
+    if (item->waits)
+        br_node_forward(j->node, item); /* its sender keeps it */
+    else
+        br_keeper_send(j->keepers[signal], item);
 }
 
 /* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
@@ -260,17 +263,19 @@ static struct br_item *take_data(struct br_item *item)
     return own;
 }
 
-/* Takes the item's data (and `memo`) over, to send it on in `delay_ms`. False without memory. */
+/* Takes the item's data (and `memo`) over, to send it on in `delay_ms`; or the item itself, where
+ * somebody waits for its delivery. False without memory. */
 static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
     struct held *h = br_calloc(1, sizeof *h);
-    struct br_item *own = h ? take_data(item) : NULL;
-    if (!own) {
+    struct br_item *own = h && !item->waits ? take_data(item) : item;
+    if (!h || !own) {
         br_free(h);
         return false;
     }
-    br_item_done(item);
+    if (own != item)
+        br_item_done(item);
     h->item = own;
     h->memo = memo;
     h->came_ms = br_host_mono_ms(j->node->host);
@@ -453,8 +458,9 @@ static void destroy(struct br_node *node)
         struct br_list *l;
         while (j->held[s].next && (l = br_list_shift(&j->held[s]))) {
             struct held *h = br_container_of(l, struct held, link);
-            br_keep_end(node, h->item);
-            br_item_done(h->item);
+            if (!h->item->waits)
+                br_keep_end(node, h->item);
+            br_item_retry(h->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(h->memo);
             br_free(h);
         }

@@ -6,18 +6,31 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
+#include "pipeline/debt.h"
 #include "pipeline/keep.h"
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
 
-/* Late acknowledgement: a batch that has left and has not ended, in one piece or several. */
+/* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
+struct waiting {
+    struct br_list link;
+    struct br_item *item;
+    struct br_account *account;
+    uint32_t n;
+};
+
+/* A batch that has left and has not ended, in one piece or several. */
 struct batch {
     struct br_list link;        /* batcher->out */
     struct br_batcher *batcher; /* NULL once that was freed */
-    struct br_list waiting;     /* the items it was made of */
+    struct br_list waiting;     /* late: the items it was made of */
+    uint32_t n;                 /* spans or samples in them */
     unsigned n_pieces;          /* not ended */
-    struct br_outcome outcome;
+    uint32_t n_rejected;        /* spans or samples in pieces that were refused for good */
+    bool any_done;
+    struct br_outcome outcome;  /* of the others */
+    struct br_outcome rejection;
 };
 
 /* The pieces of one batch while they are made. */
@@ -36,12 +49,13 @@ struct br_batcher {
     struct br_consumer *next;
     struct br_item *gathered; /* traces: the parts; profiles: only the debt until it leaves */
     struct br_merge *merge;   /* profiles */
-    struct br_list waiting;   /* late: items in `gathered` */
+    struct br_list waiting;   /* late: whose data is in `gathered` */
     struct br_list out;       /* of batch */
     struct br_keeper *keeper; /* early: who answers for batches that have left */
     struct br_timer timer;    /* parked while nothing is gathered */
     bool timing;              /* it is not */
     bool overdue;             /* what is gathered leaves as soon as it may */
+    size_t weight;            /* of all that is gathered, or has left and not ended */
     void (*on_end)(void *arg);
     void *on_end_arg;
     double *by_size, *by_timeout, *size_sum, *size_count;
@@ -66,19 +80,69 @@ static bool blocked(const struct br_batcher *b)
                          (!b->config.final && br_keeper_count(b->keeper) >= BR_BATCH_OUT_MAX));
 }
 
+static bool leave(struct br_batcher *b);
+
 static bool gathered_any(const struct br_batcher *b)
 {
     return gathered_items(b) > 0 || b->gathered->n_parts > 0 || b->gathered->n_held > 0 ||
            !br_list_empty(&b->waiting);
 }
 
-/* --- Late batches under way ------------------------------------------------------------------ */
+static void weigh(struct br_batcher *b, size_t more, size_t less)
+{
+    b->weight += more - less;
+    if (b->config.weight)
+        *b->config.weight += more - less;
+}
+
+/* --- Batches under way ----------------------------------------------------------------------- */
+
+static void tell_one(struct waiting *w, const struct br_outcome *o)
+{
+    struct br_item *item = w->item;
+    if (o->verdict == BR_DONE || br_account_lent(w->account))
+        br_account_close(w->account);
+    else
+        br_account_return(w->account);
+    br_free(w);
+    br_item_finish(item, o);
+}
+
+/* What was refused in part, each hears in its share: all shares add up. */
+static void tell_all(struct br_list *waiting, const struct br_outcome *o, uint32_t n)
+{
+    uint64_t n_before = 0, told = 0;
+    struct br_list *l;
+    while ((l = br_list_shift(waiting))) {
+        struct waiting *w = br_container_of(l, struct waiting, link);
+        struct br_outcome its = *o;
+        n_before += w->n;
+        uint64_t until = n ? o->n_rejected * n_before / n : 0;
+        its.n_rejected = (uint32_t)(until - told);
+        told = until;
+        tell_one(w, &its);
+    }
+}
+
+/* Where only some pieces were refused for good, that is a partial success. */
+static struct br_outcome outcome_of(const struct batch *batch)
+{
+    struct br_outcome o = batch->outcome;
+    if (!batch->rejection.status && !batch->rejection.text[0] && !batch->n_rejected)
+        return o;
+    if (o.verdict != BR_DONE || !batch->any_done) {
+        br_outcome_fold(&o, &batch->rejection);
+        return o;
+    }
+    o.n_rejected += batch->n_rejected;
+    memcpy(o.text, batch->rejection.text, sizeof o.text);
+    return o;
+}
 
 static void tell_waiting(struct batch *batch)
 {
-    struct br_list *l;
-    while ((l = br_list_shift(&batch->waiting)))
-        br_item_finish(br_container_of(l, struct br_item, link), &batch->outcome);
+    struct br_outcome o = outcome_of(batch);
+    tell_all(&batch->waiting, &o, batch->n);
     br_list_remove(&batch->link);
 }
 
@@ -94,7 +158,18 @@ static void end_batch(struct batch *batch)
 static void on_piece(struct br_item *item, void *arg)
 {
     struct batch *batch = arg;
-    br_outcome_fold(&batch->outcome, &item->outcome);
+    const struct br_outcome *o = &item->outcome;
+    if (batch->batcher)
+        weigh(batch->batcher, 0, item->weight);
+    if (o->verdict != BR_DONE)
+        br_debt_forgive(&item->debt, item->signal);
+    if (o->verdict == BR_REJECT) {
+        batch->n_rejected += item->n_items;
+        br_outcome_fold(&batch->rejection, o);
+    } else {
+        batch->any_done = batch->any_done || o->verdict == BR_DONE;
+        br_outcome_fold(&batch->outcome, o);
+    }
     if (--batch->n_pieces == 0)
         end_batch(batch);
 }
@@ -112,6 +187,35 @@ static int add_piece(struct br_item *item, void *arg)
     return 0;
 }
 
+/* Gives each piece its share of what the whole owes and weighs. False when there is no memory. */
+static bool share_out(struct pieces *p, struct br_item *whole)
+{
+    uint32_t n_left = whole->n_items;
+    for (struct br_list *l = p->items.next; l != &p->items; l = l->next) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        bool last = l->next == &p->items;
+        if (!br_debt_move(&piece->debt, &whole->debt, piece->n_items))
+            return false;
+        piece->weight = last || !n_left
+                            ? whole->weight
+                            : (size_t)((double)whole->weight * piece->n_items / n_left);
+        whole->weight -= piece->weight;
+        n_left -= piece->n_items < n_left ? piece->n_items : n_left;
+    }
+    return true;
+}
+
+static void undo_pieces(struct pieces *p, struct br_item *whole)
+{
+    struct br_list *l;
+    while ((l = br_list_shift(&p->items))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        (void)br_debt_move(&whole->debt, &piece->debt, piece->n_held);
+        whole->weight += piece->weight;
+        br_item_free(piece);
+    }
+}
+
 /* Cuts what was gathered where it is over the maximum; otherwise it is one piece. */
 static int make_pieces(struct br_batcher *b, struct br_item *whole, struct pieces *p)
 {
@@ -123,31 +227,47 @@ static int make_pieces(struct br_batcher *b, struct br_item *whole, struct piece
     size_t bytes = c->bytes ? c->max_size : 0;
     int rc = b->signal == BR_TRACES ? br_traces_split(whole, items, bytes, add_piece, p)
                                     : br_profiles_split(whole, items, bytes, add_piece, p);
-    struct br_list *l;
-    if (rc) {
-        while ((l = br_list_shift(&p->items)))
-            br_item_free(br_container_of(l, struct br_item, link));
-        return rc;
+    if (rc || !share_out(p, whole)) {
+        undo_pieces(p, whole);
+        return BR_ENOMEM;
     }
-    for (l = p->items.next; l != &p->items; l = l->next)
-        br_item_take_debt(br_container_of(l, struct br_item, link), whole);
     br_item_free(whole);
     return 0;
 }
 
 static void on_timer(struct br_timer *t);
 
-static void send_early(struct br_batcher *b, struct br_item *item)
+static void send_piece(struct batch *batch, struct br_item *item)
 {
-    br_keeper_send(b->keeper, item);
-}
-
-static void send_late(struct batch *batch, struct br_item *item)
-{
+    struct br_batcher *b = batch->batcher;
     item->done = on_piece;
     item->done_arg = batch;
-    batch->n_pieces++;
-    br_consume(batch->batcher->next, item);
+    item->keeps_debt = item->waits = b->config.late;
+    if (b->config.late)
+        br_consume(b->next, item);
+    else
+        br_keeper_send(b->keeper, item);
+}
+
+/* A batch of what is gathered, whose pieces are these. */
+static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces *pieces)
+{
+    struct br_list *l;
+    *batch = (struct batch){.batcher = b, .outcome = BR_OUTCOME_DONE, .rejection = BR_OUTCOME_DONE};
+    br_list_init(&batch->waiting);
+    while ((l = br_list_shift(&b->waiting))) {
+        batch->n += br_container_of(l, struct waiting, link)->n;
+        br_list_append(&batch->waiting, l);
+    }
+    br_list_append(&b->out, &batch->link);
+    for (l = pieces->items.next; l != &pieces->items; l = l->next)
+        batch->n_pieces++;
+    while ((l = br_list_shift(&pieces->items))) {
+        struct br_item *item = br_container_of(l, struct br_item, link);
+        *b->size_sum += item->n_items;
+        *b->size_count += 1;
+        send_piece(batch, item);
+    }
 }
 
 /* Where a batch is gathered. */
@@ -185,10 +305,10 @@ static bool leave(struct br_batcher *b)
     if (!gathered_any(b))
         return true;
     struct pieces pieces = {.batcher = b, .whole = b->gathered};
-    struct batch *batch = b->config.late ? br_calloc(1, sizeof *batch) : NULL;
+    struct batch *batch = br_calloc(1, sizeof *batch);
     struct br_item *fresh = new_batch(b);
     br_list_init(&pieces.items);
-    if ((b->config.late && !batch) || !fresh ||
+    if (!batch || !fresh ||
         (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
          br_merge_take(b->merge, b->gathered)) ||
         make_pieces(b, b->gathered, &pieces)) {
@@ -198,24 +318,7 @@ static bool leave(struct br_batcher *b)
         return false;
     }
     b->gathered = fresh;
-    struct br_list *l;
-    if (batch) {
-        batch->batcher = b;
-        batch->outcome = BR_OUTCOME_DONE;
-        br_list_init(&batch->waiting);
-        while ((l = br_list_shift(&b->waiting)))
-            br_list_append(&batch->waiting, l);
-        br_list_append(&b->out, &batch->link);
-    }
-    while ((l = br_list_shift(&pieces.items))) {
-        struct br_item *item = br_container_of(l, struct br_item, link);
-        *b->size_sum += item->n_items;
-        *b->size_count += 1;
-        if (batch)
-            send_late(batch, item);
-        else
-            send_early(b, item);
-    }
+    send_pieces(b, batch, &pieces);
     return true;
 }
 
@@ -238,20 +341,68 @@ static void refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* Puts the item's data, or all it says, into what is gathered. */
-static int gather(struct br_batcher *b, struct br_item *item)
+/* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
+static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *debt)
 {
-    if (!b->merge)
-        return br_item_absorb(b->gathered, item);
-    if (b->gathered->n_parts)
+    if (b->merge && b->gathered->n_parts)
         return BR_EFULL; /* a merged batch that could not leave */
-    int rc = br_merge_add(b->merge, item);
+    int rc = b->merge ? br_merge_add(b->merge, item) : br_item_absorb(b->gathered, item);
     if (rc)
         return rc;
-    b->gathered->n_held += item->n_held;
-    item->n_held = 0;
-    br_item_clear_parts(item);
+    (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
+    b->gathered->weight += item->weight;
+    weigh(b, item->weight, 0);
+    item->weight = 0;
+    if (b->merge)
+        br_item_clear_parts(item);
     return 0;
+}
+
+/* Late: who waits, and what the batch is to owe for it. NULL when there is no memory. */
+static struct waiting *wait_for(struct br_item *item, struct br_debt *ret_debt)
+{
+    struct waiting *w = br_calloc(1, sizeof *w);
+    struct br_ledger *exporter = item->debt.exporter;
+    if (!w)
+        return NULL;
+    w->item = item;
+    w->n = item->n_items;
+    item->debt.exporter = NULL; /* it has what the batch owes */
+    w->account = br_account_open(item, 1);
+    if (w->account && br_account_lend(w->account, 0, ret_debt)) {
+        ret_debt->exporter = exporter;
+        return w;
+    }
+    item->debt.exporter = exporter;
+    if (w->account)
+        br_account_return(w->account);
+    br_free(w);
+    return NULL;
+}
+
+static void stop_waiting(struct waiting *w, struct br_debt *debt)
+{
+    br_debt_forgive(debt, w->item->signal);
+    br_account_return(w->account);
+    br_free(w);
+}
+
+/* Takes the item's data in, as it leaves what is there where that is full. */
+static int take(struct br_batcher *b, struct br_item *item)
+{
+    struct br_debt lent = {0};
+    struct waiting *w = b->config.late ? wait_for(item, &lent) : NULL;
+    if (b->config.late && !w)
+        return BR_ENOMEM;
+    struct br_debt *debt = w ? &lent : &item->debt;
+    int rc = gather(b, item, debt);
+    if (rc == BR_EFULL && gathered_any(b) && !blocked(b) && leave(b))
+        rc = gather(b, item, debt);
+    if (rc && w)
+        stop_waiting(w, debt);
+    else if (w)
+        br_list_append(&b->waiting, &w->link);
+    return rc;
 }
 
 static bool full(const struct br_batcher *b)
@@ -276,16 +427,11 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         refuse(item, "batch: the next in the pipeline takes no batches, and no more can be held");
         return;
     }
-    int rc = gather(b, item);
-    if (rc == BR_EFULL && gathered_any(b) && !blocked(b) && leave(b))
-        rc = gather(b, item);
-    if (rc) {
+    if (take(b, item)) {
         refuse(item, "batch: out of memory");
         return;
     }
-    if (b->config.late)
-        br_list_append(&b->waiting, &item->link);
-    else
+    if (!b->config.late)
         br_item_done(item);
     if (blocked(b)) {
         b->overdue = b->overdue || full(b) || b->config.timeout_ms == 0;
@@ -306,7 +452,7 @@ void br_batcher_flush(struct br_batcher *b)
 
 bool br_batcher_idle(const struct br_batcher *b)
 {
-    return !gathered_any(b) && br_list_empty(&b->out) && (!b->keeper || br_keeper_idle(b->keeper));
+    return !gathered_any(b) && (b->keeper ? br_keeper_idle(b->keeper) : br_list_empty(&b->out));
 }
 
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
@@ -320,8 +466,6 @@ static void on_kept_end(void *arg)
     struct br_batcher *b = arg;
     if (b->overdue && !blocked(b))
         (void)leave(b);
-    if (b->on_end)
-        b->on_end(b->on_end_arg);
 }
 
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
@@ -372,6 +516,7 @@ void br_batcher_free(struct br_batcher *b)
         return;
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
     b->on_end = NULL;
+    weigh(b, 0, b->weight);
     br_host_timer_stop(b->host, &b->timer);
     br_keeper_free(b->keeper);
     /* The items of late batches that are still out there are told now; the batch ends on its own.
@@ -382,13 +527,10 @@ void br_batcher_free(struct br_batcher *b)
         batch->batcher = NULL;
         tell_waiting(batch);
     }
-    struct br_list *l;
-    while ((l = br_list_shift(&b->waiting)))
-        br_item_finish(br_container_of(l, struct br_item, link), &o);
     if (b->config.late)
-        br_item_settle(b->gathered, BR_FATE_REJECTED, NULL, b->gathered->n_held);
-    else
-        br_keep_end(b->node, b->gathered);
+        br_debt_forgive(&b->gathered->debt, b->signal);
+    tell_all(&b->waiting, &o, 0);
+    br_keep_end(b->node, b->gathered);
     br_item_free(b->gathered);
     br_merge_free(b->merge);
     br_free(b->metadata);

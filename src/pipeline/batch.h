@@ -8,7 +8,8 @@
  * is dropped, counted and logged. While BR_BATCH_KEPT_MAX refused batches are kept, or BR_BATCH_OUT_MAX
  * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
  * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
- * batch is.
+ * batch is, of which everybody behind it knows that somebody waits for its delivery (br_item.waits).
+ * What a batch was refused in part each of its items hears in its share.
  */
 #pragma once
 
@@ -31,6 +32,8 @@ struct br_batch_config {
     bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
     size_t metadata_len;  /* 0: none */
+    size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
+                       br_item.weight with which it came; NULL: nobody asks */
 };
 
 struct br_batcher;

@@ -62,6 +62,9 @@ struct br_component {
     /* The client metadata that it (a processor, an exporter) reads from items; NULL: none. */
     const struct br_strings *(*metadata_keys)(const void *config);
 
+    /* How many spans or samples it (a processor) gathers in one request; NULL: it gathers none. */
+    uint64_t (*request_items)(const void *config);
+
     /* Checks what the table cannot; adds to `errs` with positions from `node`. NULL: nothing to. */
     int (*check)(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
                  struct br_errs *errs);
@@ -89,6 +92,7 @@ struct br_node {
     void *on_drained_arg;
     const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
     bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
+    struct br_ledger *ledger;  /* exporters: what came to it; NULL in tests */
 };
 
 /* Hands an item to what follows the node for the item's signal. */

@@ -8,13 +8,20 @@
 #include "config/option.h"
 #include "pipeline/batch.h"
 #include "pipeline/component.h"
+#include "pipeline/fanout.h"
+#include "pipeline/partition.h"
 
 enum br_sizer { BR_SIZER_REQUESTS, BR_SIZER_ITEMS, BR_SIZER_BYTES };
+
+struct br_queue_partition_config {
+    struct br_strings metadata_keys;
+};
 
 struct br_queue_batch_config {
     uint64_t flush_timeout;
     int64_t min_size, max_size;
     int sizer; /* index into {"items", "bytes"} */
+    struct br_queue_partition_config partition;
 };
 
 struct br_queue_config {
@@ -63,7 +70,7 @@ extern const struct br_option br_retry_options_off[];
      .sub = br_retry_options, .help = "trying again what failed for now"}
 
 /* Checks what the tables cannot. Returns 0 or BR_EINVAL with errors added. */
-int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
+int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs);
 
 /* --- Retry ----------------------------------------------------------------------------------- */
@@ -128,9 +135,3 @@ struct br_exporter_counts {
 };
 
 void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node);
-
-/* --- Fan-out --------------------------------------------------------------------------------- */
-
-/* A consumer that shares each item among `n` others (borrowed; the array is copied). NULL: no memory. */
-struct br_consumer *br_fanout_new(struct br_consumer *const *next, size_t n);
-void br_fanout_free(struct br_consumer *fanout);

@@ -7,9 +7,11 @@
 
 #include "base/mem.h"
 #include "otlp/dictionary.h"
+#include "pipeline/debt.h"
 #include "pipeline/exporter.h"
 
 #define DEPTH_EXPORTER 1000u
+#define QUEUE_ITEMS_LARGE 1000000u /* spans or samples in a queue that somebody should know of */
 #define METADATA_KEYS_MAX 10000u /* as many as a config file can hold */
 
 struct place {
@@ -24,7 +26,8 @@ struct place {
     char *log_name;
     struct br_queue *queue; /* exporters */
     struct br_retry *retry;
-    struct br_consumer *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
+    struct br_ledger ledger; /* exporters */
+    struct br_fanout *fanouts[BR_SIGNALS]; /* owned; receivers with several pipelines */
     struct br_strings metadata_keys; /* receivers: what all their processors want, each once */
     uint32_t cap_metadata_keys;
 };
@@ -33,7 +36,7 @@ struct br_graph {
     const struct br_config *config;
     struct br_host *host;
     struct br_list places;
-    struct br_consumer **fanouts; /* owned; in front of several exporters */
+    struct br_fanout **fanouts;   /* owned; in front of several exporters */
     struct br_consumer **heads;   /* the entry of each pipeline */
     unsigned depth;               /* the level that is being drained */
     void (*on_drained)(void *arg);
@@ -55,6 +58,7 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
         return;
     }
+    br_debt_enter(&item->debt, item->signal, node->ledger);
     if (node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item) &&
         br_item_inline_references(item)) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
@@ -163,6 +167,11 @@ static int order(struct br_graph *g, struct br_err *err)
     return 0;
 }
 
+static const struct br_exporter_config *common_of(const struct br_instance *wrapped)
+{
+    return (const void *)((const char *)wrapped->config + wrapped->component->common_at);
+}
+
 static int create(struct br_graph *g, struct place *p, struct br_err *err)
 {
     struct br_node *node = &p->node;
@@ -177,6 +186,10 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
         node->state = NULL; /* it was never created, so it must not be destroyed */
         return no_memory(err);
     }
+    if (c->kind == BR_EXPORTER) {
+        br_ledger_init(&p->ledger, g->host->metrics, node->id);
+        node->ledger = &p->ledger;
+    }
     int rc = c->create ? c->create(node, err) : 0;
     if (rc) {
         br_err_prefix(err, "%s: ", name);
@@ -184,20 +197,46 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
     }
     if (!c->exporter_wrapped)
         return 0;
-    const struct br_exporter_config *common =
-        (const void *)((const char *)node->config + c->common_at);
+    const struct br_exporter_config *common = common_of(p->instance);
     if (!c->retries_parts)
         p->retry = br_retry_new(node, &common->retry_on_failure, &node->input);
     if (p->retry || c->retries_parts)
         p->queue = br_queue_new(node, &common->sending_queue,
                                 p->retry ? br_retry_input(p->retry) : &node->input);
-    (void)g;
     return p->queue ? 0 : no_memory(err);
 }
 
 static struct br_consumer *entry(struct place *p)
 {
     return p->queue ? br_queue_input(p->queue) : &p->node.input;
+}
+
+/* DONE from it means that it has delivered. */
+static bool delivers(const struct place *p)
+{
+    if (!p->instance->component->exporter_wrapped)
+        return true;
+    const struct br_queue_config *queue = &common_of(p->instance)->sending_queue;
+    return !queue->enabled || queue->wait_for_result;
+}
+
+static struct br_fanout *fan_out(struct br_graph *g, const struct br_pipeline *p)
+{
+    struct br_fanout_end *ends = br_calloc(p->n_exporters, sizeof *ends);
+    if (!ends)
+        return NULL;
+    for (size_t k = 0; k < p->n_exporters; k++) {
+        struct place *at = find(g, p->exporters[k], NULL);
+        ends[k] = (struct br_fanout_end){.next = entry(at),
+                                         .ledger = at->node.ledger,
+                                         .name = at->log_name,
+                                         .kind = br_kind_name(BR_EXPORTER),
+                                         .id = at->node.id,
+                                         .delivers = delivers(at)};
+    }
+    struct br_fanout *f = br_fanout_new(g->host, &g->config->fanout, ends, p->n_exporters);
+    br_free(ends);
+    return f;
 }
 
 /* Wires one pipeline from its end to its beginning. */
@@ -208,15 +247,10 @@ static int wire(struct br_graph *g, size_t i, struct br_err *err)
     if (p->n_exporters == 1) {
         next = entry(find(g, p->exporters[0], NULL));
     } else {
-        struct br_consumer **ends = br_calloc(p->n_exporters, sizeof(struct br_consumer *));
-        if (!ends)
+        g->fanouts[i] = fan_out(g, p);
+        if (!g->fanouts[i])
             return no_memory(err);
-        for (size_t k = 0; k < p->n_exporters; k++)
-            ends[k] = entry(find(g, p->exporters[k], NULL));
-        next = g->fanouts[i] = br_fanout_new(ends, p->n_exporters);
-        br_free(ends);
-        if (!next)
-            return no_memory(err);
+        next = br_fanout_input(g->fanouts[i]);
     }
     for (size_t k = p->n_processors; k-- > 0;) {
         struct place *at = processor(g, p, k);
@@ -253,14 +287,22 @@ static int want_metadata(struct place *at, const char *key)
     return 0;
 }
 
-static int want_metadata_of(struct place *at, const struct br_instance *instance)
+static int want_all_metadata(struct place *at, const struct br_strings *keys)
 {
-    const struct br_component *c = instance->component;
-    const struct br_strings *keys = c->metadata_keys ? c->metadata_keys(instance->config) : NULL;
     for (size_t k = 0; keys && k < keys->n; k++)
         if (want_metadata(at, keys->v[k]))
             return BR_ENOMEM;
     return 0;
+}
+
+static int want_metadata_of(struct place *at, const struct br_instance *instance)
+{
+    const struct br_component *c = instance->component;
+    const struct br_queue_batch_config *batch =
+        c->exporter_wrapped ? common_of(instance)->sending_queue.batch : NULL;
+    if (c->metadata_keys && want_all_metadata(at, c->metadata_keys(instance->config)))
+        return BR_ENOMEM;
+    return batch ? want_all_metadata(at, &batch->partition.metadata_keys) : 0;
 }
 
 /* What the processors and exporters behind a receiver want of it. */
@@ -277,10 +319,21 @@ static int note_wishes(struct place *at, const struct br_pipeline *p)
     return rc;
 }
 
+/* The pipeline as a destination of its receivers. */
+static struct br_fanout_end head_of(struct br_graph *g, size_t i)
+{
+    const struct br_pipeline *p = &g->config->pipelines[i];
+    struct br_fanout_end end = {
+        .next = g->heads[i], .name = p->id, .kind = "pipeline", .id = p->id};
+    for (size_t k = 0; k < p->n_exporters; k++)
+        end.delivers = end.delivers || delivers(find(g, p->exporters[k], NULL));
+    return end;
+}
+
 static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *err)
 {
     const struct br_config *c = g->config;
-    struct br_consumer **heads = br_calloc(c->n_pipelines, sizeof(struct br_consumer *));
+    struct br_fanout_end *heads = br_calloc(c->n_pipelines, sizeof *heads);
     if (!heads)
         return no_memory(err);
     int rc = 0;
@@ -290,15 +343,16 @@ static int wire_receiver(struct br_graph *g, struct place *at, struct br_err *er
             const struct br_pipeline *p = &c->pipelines[i];
             if ((int)p->signal != s || !has(p->receivers, p->n_receivers, at->instance))
                 continue;
-            heads[n++] = g->heads[i];
+            heads[n++] = head_of(g, i);
             if (note_wishes(at, p))
                 rc = no_memory(err);
         }
         if (n > 1)
-            at->fanouts[s] = br_fanout_new(heads, n);
+            at->fanouts[s] = br_fanout_new(g->host, &c->fanout, heads, n);
         if (n > 1 && !at->fanouts[s])
             rc = no_memory(err);
-        at->node.next[s] = n > 1 ? at->fanouts[s] : n ? heads[0] : NULL;
+        else
+            at->node.next[s] = n > 1 ? br_fanout_input(at->fanouts[s]) : n ? heads[0].next : NULL;
     }
     br_free(heads);
     return rc;
@@ -313,7 +367,7 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
     g->config = config;
     g->host = host;
     br_list_init(&g->places);
-    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
+    g->fanouts = br_calloc(config->n_pipelines, sizeof(struct br_fanout *));
     g->heads = br_calloc(config->n_pipelines, sizeof(struct br_consumer *));
     int rc = g->fanouts && g->heads ? place_all(g, err) : no_memory(err);
     if (!rc)
@@ -350,8 +404,38 @@ static int start(struct place *p, struct br_err *err)
     return rc;
 }
 
+/* Says what a queue of batches may come to: the number in the config is of requests. */
+static void warn_of_queue(const struct br_pipeline *p, const struct place *exporter, uint64_t items)
+{
+    const struct br_queue_config *q = &common_of(exporter->instance)->sending_queue;
+    uint64_t n = (uint64_t)q->queue_size;
+    if (!q->enabled || q->sizer != BR_SIZER_REQUESTS || n > UINT64_MAX / items ||
+        n * items < QUEUE_ITEMS_LARGE)
+        return;
+    br_warn(&exporter->node.log,
+            "sending_queue may hold %llu requests, which the batch processor of %s makes of %llu %s: "
+            "%llu %s, as far as memory goes; sizer: items or bytes counts what it holds",
+            (unsigned long long)n, p->id, (unsigned long long)items, br_signal_items(p->signal),
+            (unsigned long long)(n * items), br_signal_items(p->signal));
+}
+
+static void warn_of_queues(struct br_graph *g, const struct br_pipeline *p)
+{
+    uint64_t items = 0;
+    for (size_t k = 0; k < p->n_processors; k++) {
+        const struct br_component *c = p->processors[k]->component;
+        if (c->request_items)
+            items = c->request_items(p->processors[k]->config);
+    }
+    for (size_t k = 0; items && k < p->n_exporters; k++)
+        if (p->exporters[k]->component->exporter_wrapped)
+            warn_of_queue(p, find(g, p->exporters[k], NULL), items);
+}
+
 int br_graph_start(struct br_graph *g, struct br_err *err)
 {
+    for (size_t i = 0; i < g->config->n_pipelines && g->host->worker == 0; i++)
+        warn_of_queues(g, &g->config->pipelines[i]);
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
         each_place(g, l)
         {
@@ -400,6 +484,35 @@ static void drain(struct place *p)
         drain_node(&p->node);
 }
 
+static void on_fanout_end(void *arg)
+{
+    struct br_graph *g = arg;
+    br_host_defer(g->host, &g->step, step);
+}
+
+/* True unless something of it is held; then it says when that has ended. */
+static bool fanout_drained(struct br_graph *g, struct br_fanout *f)
+{
+    if (!f || br_fanout_idle(f))
+        return true;
+    br_fanout_on_end(f, on_fanout_end, g);
+    return false;
+}
+
+/* Nothing is on its way between this level, which is drained, and the next one. */
+static bool fanouts_drained(struct br_graph *g)
+{
+    bool drained = true;
+    each_place(g, l)
+    {
+        for (int s = 0; s < BR_SIGNALS && g->depth == 0; s++)
+            drained = fanout_drained(g, place_of(l)->fanouts[s]) && drained;
+    }
+    for (size_t i = 0; i < g->config->n_pipelines && g->depth + 1 == DEPTH_EXPORTER; i++)
+        drained = fanout_drained(g, g->fanouts[i]) && drained;
+    return drained;
+}
+
 static void step(struct br_deferred *d)
 {
     struct br_graph *g = br_container_of(d, struct br_graph, step);
@@ -414,7 +527,7 @@ static void step(struct br_deferred *d)
                 drain(p);
             waiting = waiting || !p->node.drained;
         }
-        if (waiting)
+        if (waiting || !fanouts_drained(g))
             return;
     }
     void (*fn)(void *) = g->on_drained;
@@ -462,6 +575,21 @@ static void destroy(struct place *p)
     br_free(state);
 }
 
+/* Ends what fan-outs above the level that was destroyed last hold. */
+static void close_fanouts(struct br_graph *g, unsigned depth)
+{
+    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines && depth + 1 == DEPTH_EXPORTER; i++)
+        if (g->fanouts[i])
+            br_fanout_close(g->fanouts[i]);
+    each_place(g, l)
+    {
+        for (int s = 0; s < BR_SIGNALS && depth == 0; s++)
+            if (place_of(l)->fanouts[s])
+                br_fanout_close(place_of(l)->fanouts[s]);
+    }
+    (void)br_host_turn(g->host);
+}
+
 void br_graph_free(struct br_graph *g)
 {
     if (!g)
@@ -470,6 +598,7 @@ void br_graph_free(struct br_graph *g)
     g->on_drained = NULL;
     /* Downstream first: nothing that is destroyed has an item left further down. */
     for (unsigned depth = DEPTH_EXPORTER + 2; depth-- > 0;) {
+        close_fanouts(g, depth);
         each_place(g, l)
         {
             if (place_of(l)->depth == depth)

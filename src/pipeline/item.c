@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "pipeline/debt.h"
 #include "pipeline/host.h"
 #include "wire/protobuf.h"
 
@@ -42,6 +43,8 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
     item->parent = NULL;
     item->n_children = 0;
     item->finished = item->parent_released = item->attempt = false;
+    item->keeps_debt = item->waits = false;
+    item->weight = 0;
     item->host = host;
     item->signal = signal;
     br_arena_init(&item->arena, 64u << 20);
@@ -56,6 +59,7 @@ void br_item_received(struct br_item *item)
     struct br_ledger *l = &item->host->ledger;
     *l->received[item->signal] += item->n_items;
     *l->held[item->signal] += item->n_items;
+    *l->empty[item->signal] += item->n_items == 0;
     item->n_held = item->received_items = item->n_items;
     item->received_ms = br_host_mono_ms(item->host);
 }
@@ -128,9 +132,7 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
 
 void br_item_take_debt(struct br_item *item, struct br_item *from)
 {
-    uint32_t n = item->n_items < from->n_held ? item->n_items : from->n_held;
-    item->n_held += n;
-    from->n_held -= n;
+    (void)br_debt_move(&item->debt, &from->debt, item->n_items);
 }
 
 static void drop_spans(struct br_item *item)
@@ -157,8 +159,8 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     into->n_parts += from->n_parts;
     into->n_items += from->n_items;
     into->size += from->size;
-    into->n_held += from->n_held;
-    from->n_parts = from->n_items = from->n_held = 0;
+    (void)br_debt_move(&into->debt, &from->debt, from->n_held);
+    from->n_parts = from->n_items = 0;
     from->size = 0;
     /* Both lists are void: into's is not complete any more, and from may live until into has arrived
      * somewhere, for which its list is much to keep. */
@@ -355,36 +357,49 @@ int br_item_write(const struct br_item *item, struct br_rope *out)
     return write_parts(item->parts, item->n_parts, item->host->pool, out);
 }
 
-struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt)
+struct br_item *br_item_twin(const struct br_item *item)
 {
-    struct br_item *child = br_item_new(item->host, item->signal);
+    struct br_item *twin = br_item_new(item->host, item->signal);
+    size_t bytes = item->n_parts * sizeof *item->parts;
+    if (twin)
+        twin->parts = br_malloc(bytes);
+    if (!twin || !twin->parts) {
+        br_item_free(twin);
+        return NULL;
+    }
+    if (bytes)
+        memcpy(twin->parts, item->parts, bytes);
+    twin->n_parts = twin->cap_parts = item->n_parts;
+    room_count(item->n_parts);
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        part_ref(&item->parts[i]);
+    twin->n_items = item->n_items;
+    twin->size = item->size;
+    twin->spans = item->spans;
+    twin->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
+    twin->metadata = item->metadata;
+    twin->received_items = item->received_items;
+    twin->received_ms = item->received_ms;
+    twin->waits = item->waits;
+    return twin;
+}
+
+/* What a child has of its parent beside data and debt. */
+static void inherit(struct br_item *child, struct br_item *parent)
+{
+    child->parent = parent;
+    child->received_ms = parent->received_ms;
+    child->waits = parent->waits;
+    child->debt.exporter = parent->debt.exporter;
+}
+
+struct br_item *br_item_child(struct br_item *item)
+{
+    struct br_item *child = br_item_twin(item);
     if (!child)
         return NULL;
-    if (share) {
-        size_t bytes = item->n_parts * sizeof *item->parts;
-        child->parts = br_malloc(bytes);
-        if (!child->parts) {
-            br_item_free(child);
-            return NULL;
-        }
-        if (bytes)
-            memcpy(child->parts, item->parts, bytes);
-        child->n_parts = child->cap_parts = item->n_parts;
-        room_count(item->n_parts);
-        for (uint32_t i = 0; i < item->n_parts; i++)
-            part_ref(&item->parts[i]);
-        child->n_items = item->n_items;
-        child->size = item->size;
-        child->spans = item->spans;
-        child->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
-        child->metadata = item->metadata;
-        if (debt == BR_DEBT_MOVE)
-            br_item_take_debt(child, item);
-        else if (debt == BR_DEBT_COPY)
-            br_item_received(child);
-    }
-    child->received_ms = item->received_ms;
-    child->parent = item;
+    inherit(child, item);
+    br_item_take_debt(child, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
     return child;
@@ -392,12 +407,11 @@ struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt deb
 
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
 {
-    struct br_outcome before = item->outcome;
-    struct br_item *child = br_item_child(item, true, BR_DEBT_MOVE);
+    struct br_item *child = br_item_twin(item);
     if (!child)
         return NULL;
-    item->n_children--;
-    item->outcome = before;
+    inherit(child, item);
+    br_item_take_debt(child, item);
     child->attempt = true;
     child->done = done;
     child->done_arg = arg;
@@ -419,8 +433,7 @@ void br_item_orphan(struct br_item *attempt, const char *reason)
 
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
-    piece->parent = item;
-    piece->received_ms = item->received_ms;
+    inherit(piece, item);
     br_item_take_debt(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
@@ -432,15 +445,9 @@ void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason,
         n = item->n_held;
     if (n == 0)
         return;
-    struct br_ledger *l = &item->host->ledger;
-    item->n_held -= n;
-    *l->held[item->signal] -= n;
-    if (fate == BR_FATE_SENT)
-        *l->sent[item->signal] += n;
-    else if (fate == BR_FATE_REJECTED)
-        *l->rejected[item->signal] += n;
-    else
-        br_ledger_dropped(l, item->signal, reason, n);
+    for (struct br_item *up = item; up && fate == BR_FATE_SENT; up = up->parent)
+        up->n_sent += n;
+    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, n);
 }
 
 static void settle_rest(struct br_item *item)
@@ -449,9 +456,12 @@ static void settle_rest(struct br_item *item)
     if (o->verdict == BR_DONE) {
         br_item_settle(item, BR_FATE_DROPPED, "partial_success", o->n_rejected);
         br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
+    } else if (item->keeps_debt) {
+        return;
     } else if (item->parent) {
-        item->parent->n_held += item->n_held;
-        item->n_held = 0;
+        if (item->debt.exporter != item->parent->debt.exporter)
+            br_debt_leave(&item->debt, item->signal);
+        (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
     } else {
         br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
     }

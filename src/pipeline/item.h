@@ -11,7 +11,7 @@
  *
  * Who answers for the items (spans or samples) is kept by number: `n_held` is what this item owes
  * the ledger. It moves with the data (br_item_absorb), and is settled as sent, rejected or dropped
- * by whoever decides; br_item_finish settles what is left by the outcome.
+ * by whoever decides; br_item_finish settles what is left by the outcome. debt.h has the rest.
  *
  * Rules: consume(item) always takes the item. An item is finished exactly once. Finishing records
  * the outcome and queues the callback for the end of the loop turn; it never calls back at once.
@@ -30,6 +30,8 @@
 
 struct br_host;
 struct br_item;
+struct br_ledger;
+struct br_portion;
 
 enum br_signal { BR_TRACES, BR_PROFILES };
 #define BR_SIGNALS 2
@@ -88,13 +90,25 @@ struct br_span {
     uint8_t status; /* Status.StatusCode */
 };
 
+/* What is owed to the ledger, and through whom (debt.h). All zero: nothing. */
+struct br_debt {
+    uint32_t n_held;             /* spans or samples */
+    uint32_t n_claimed;          /* of these, owed to fan-outs; the rest to the worker's ledger */
+    struct br_portion *portions; /* to which fan-outs */
+    struct br_ledger *exporter;  /* the ledger of the exporter that has the data; NULL: none has */
+};
+
 typedef void br_item_done_fn(struct br_item *item, void *arg);
 
 struct br_item {
     struct br_host *host;
     enum br_signal signal;
     uint32_t n_items; /* spans or samples in its parts */
-    uint32_t n_held;  /* of these, still owed to the ledger by this item */
+    uint32_t n_sent;  /* of those that it had, settled as sent, by itself, its attempts and pieces */
+    union {
+        struct br_debt debt;
+        uint32_t n_held; /* debt.n_held */
+    };
     uint32_t n_parts, cap_parts;
     struct br_part *parts;
     size_t size; /* bytes of the parts, as on the wire; but extensions count with their own tags and
@@ -114,6 +128,9 @@ struct br_item {
     uint32_t n_children;    /* unfinished ones */
     bool finished, parent_released;
     bool attempt;        /* a try at its parent: debt goes back, the outcome is not folded */
+    bool keeps_debt;     /* what it owes when it ends other than DONE stays for its callback to take */
+    bool waits;          /* somebody waits for its delivery: nobody may finish it before */
+    size_t weight;       /* what it counts for in the queue that holds it; moved by batchers */
     struct br_list link; /* for whoever holds the item; then the host's queue of finished ones */
 };
 
@@ -168,16 +185,15 @@ size_t br_part_size(const struct br_part *part);
 int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out);
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* What a child owes the ledger: nothing; its share of what the parent owes, which moves to it; or
- * the same once more, because it goes to a further destination (the ledger counts it as received
- * again). */
-enum br_debt { BR_DEBT_NONE, BR_DEBT_MOVE, BR_DEBT_COPY };
+/* A child of `item` that refers to all its parts and takes its debt. Its outcome folds into the
+ * parent's, which is finished when its last child is and br_item_release_parent was called; what a
+ * child still owes when it ends other than BR_DONE goes back to the parent. NULL when there is no
+ * memory. */
+struct br_item *br_item_child(struct br_item *item);
 
-/* A child of `item`: with `share`, it refers to all parts of the parent; without, it is empty and
- * the caller fills it (then br_item_take_debt). Its outcome folds into the parent's, which is
- * finished when its last child is and br_item_release_parent was called; what a child still owes
- * when it ends other than BR_DONE goes back to the parent. NULL when there is no memory. */
-struct br_item *br_item_child(struct br_item *item, bool share, enum br_debt debt);
+/* An item without parent and without debt that refers to all parts of `item`. Its metadata is that
+ * of `item`, and borrowed as long as it lives. NULL when there is no memory. */
+struct br_item *br_item_twin(const struct br_item *item);
 
 /* A child that shares all parts and takes all debt, for one try at delivering `item`: `done` is
  * called with its outcome, which is not folded into the parent's; unless BR_DONE, the debt is back

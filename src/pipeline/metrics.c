@@ -149,34 +149,42 @@ void br_metrics_print(const struct br_metrics *m, struct br_str *out)
     br_free(sorted);
 }
 
-void br_ledger_init(struct br_ledger *l, struct br_metrics *m)
+/* One number of the ledger; without memory for its labels, one that no scrape shows. */
+static double *entry(struct br_ledger *l, enum br_metric_type type, const char *name,
+                     enum br_signal signal, const char *reason)
+{
+    struct br_str labels = {.max = 1024};
+    char full[64];
+    (void)snprintf(full, sizeof full, "braid_%s_%s", l->exporter ? "exporter" : "ledger", name);
+    if (l->exporter)
+        br_label(&labels, "exporter", l->exporter);
+    br_label(&labels, "signal", br_signal_name(signal));
+    if (reason)
+        br_label(&labels, "reason", reason);
+    double *number =
+        labels.failed ? &l->metrics->lost : br_metric(l->metrics, type, full, labels.data);
+    br_str_release(&labels);
+    return number;
+}
+
+void br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter)
 {
     l->metrics = m;
-    for (int s = 0; s < BR_SIGNALS; s++) {
-        struct br_str labels = {.max = 128};
-        br_label(&labels, "signal", br_signal_name((enum br_signal)s));
-        const char *text = labels.data ? labels.data : "";
-        l->received[s] = br_metric(m, BR_COUNTER, "braid_ledger_received", text);
-        l->sent[s] = br_metric(m, BR_COUNTER, "braid_ledger_sent", text);
-        l->rejected[s] = br_metric(m, BR_COUNTER, "braid_ledger_rejected", text);
-        l->held[s] = br_metric(m, BR_GAUGE, "braid_ledger_held", text);
-        br_label(&labels, "reason", "other");
-        l->dropped_other[s] =
-            br_metric(m, BR_COUNTER, "braid_ledger_dropped", labels.data ? labels.data : "");
-        br_str_release(&labels);
+    l->exporter = exporter;
+    for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
+        l->received[s] = entry(l, BR_COUNTER, "received", s, NULL);
+        l->sent[s] = entry(l, BR_COUNTER, "sent", s, NULL);
+        l->rejected[s] = entry(l, BR_COUNTER, "rejected", s, NULL);
+        l->held[s] = entry(l, BR_GAUGE, "held", s, NULL);
+        l->dropped_other[s] = entry(l, BR_COUNTER, "dropped", s, "other");
+        l->empty[s] = exporter ? NULL : entry(l, BR_COUNTER, "empty_requests", s, NULL);
     }
 }
 
 void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n)
 {
-    struct br_str labels = {.max = 256};
-    br_label(&labels, "signal", br_signal_name(signal));
-    br_label(&labels, "reason", reason);
-    double *dropped = &l->metrics->lost;
-    if (!labels.failed)
-        dropped = br_metric(l->metrics, BR_COUNTER, "braid_ledger_dropped", labels.data);
+    double *dropped = entry(l, BR_COUNTER, "dropped", signal, reason);
     if (dropped == &l->metrics->lost)
         dropped = l->dropped_other[signal];
     *dropped += n;
-    br_str_release(&labels);
 }

@@ -38,16 +38,19 @@ int br_metrics_add(struct br_metrics *into, const struct br_metrics *from);
 /* Appends all metrics as Prometheus text, sorted by name. */
 void br_metrics_print(const struct br_metrics *m, struct br_str *out);
 
-/* What became of everything that came in, per signal: received = sent + rejected + sum(dropped) +
- * held, at every moment between two calls into the core. */
+/* What became of everything that came, per signal: received = sent + rejected + sum(dropped) + held,
+ * at every moment between two calls into the core. The worker's ledger counts what came in, each span
+ * and sample once. An exporter's counts what came to that exporter, as often as it came. */
 struct br_ledger {
     double *received[BR_SIGNALS], *sent[BR_SIGNALS], *rejected[BR_SIGNALS], *held[BR_SIGNALS];
     double *dropped_other[BR_SIGNALS]; /* of reasons that there was no memory for */
-    struct br_metrics *metrics; /* dropped{reason} is made here when it first happens */
+    double *empty[BR_SIGNALS];    /* the worker's: requests that had no spans or samples */
+    struct br_metrics *metrics;   /* dropped{reason} is made here when it first happens */
+    const char *exporter;         /* id, borrowed for the ledger's life; NULL: it is the worker's */
 };
 
-/* Makes the ledger's metrics (braid_ledger_*). */
-void br_ledger_init(struct br_ledger *l, struct br_metrics *m);
+/* Makes the ledger's metrics: braid_ledger_*; or, with the id of an exporter, braid_exporter_*. */
+void br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter);
 
-/* Counts `n` items that were given up for a reason ("queue_full", "retries_exhausted", ...). */
+/* Counts `n` items that were given up for a reason ("lagging", "retries_exhausted", ...). */
 void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n);

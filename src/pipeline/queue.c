@@ -2,10 +2,12 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "pipeline/debt.h"
 #include "pipeline/exporter.h"
 #include "pipeline/keep.h"
 
 #define NO_MEMORY_MS 200
+#define PARTITIONS_MAX 10000 /* batchers, of which idle ones make room */
 
 struct br_queue {
     struct br_consumer input;
@@ -13,14 +15,15 @@ struct br_queue {
     struct br_node *node;
     const struct br_queue_config *config;
     struct br_consumer *next;
-    struct br_batcher *batchers[BR_SIGNALS];
+    struct br_partitions *batchers; /* NULL: nothing is batched */
     struct br_list waiting;  /* items that no consumer has taken yet */
     struct br_list overflow; /* items that came to a full queue and block */
     struct br_list flying;   /* items given to `next` */
-    size_t size;             /* of waiting and flying, by the sizer */
+    size_t size;             /* of waiting and flying, by the sizer; of batchers they weigh it */
     unsigned in_flight;
     size_t capacity;       /* this worker's shares of queue_size and num_consumers */
     unsigned consumers;
+    struct br_deferred room; /* batches have ended */
     struct br_timer again; /* for what could not be sent without memory; parked otherwise */
     bool draining, closing;
     void (*on_empty)(void *arg);
@@ -43,20 +46,25 @@ static size_t size_of(const struct br_queue *q, const struct br_item *item)
     }
 }
 
+/* What it holds, gathered data included. */
+static size_t held_size(const struct br_queue *q)
+{
+    return q->batchers ? br_partitions_weight(q->batchers) : q->size;
+}
+
 static void account(struct br_queue *q, const struct br_item *item, bool in)
 {
     size_t size = size_of(q, item);
     q->size = in ? q->size + size : q->size - size;
-    *q->size_metric = (double)q->size;
+    *q->size_metric = (double)held_size(q);
 }
 
 static void check_empty(struct br_queue *q)
 {
     if (!q->draining || !br_list_empty(&q->waiting) || !br_list_empty(&q->overflow) || q->in_flight)
         return;
-    for (int s = 0; s < BR_SIGNALS; s++)
-        if (q->batchers[s] && !br_batcher_idle(q->batchers[s]))
-            return;
+    if (q->batchers && !br_partitions_idle(q->batchers))
+        return;
     void (*fn)(void *) = q->on_empty;
     q->on_empty = NULL;
     if (fn)
@@ -80,15 +88,10 @@ static void enqueue(struct br_queue *q, struct br_item *item);
 
 static void count_result(struct br_queue *q, const struct br_item *child)
 {
-    const struct br_outcome *o = &child->outcome;
     enum br_signal s = child->signal;
-    if (o->verdict == BR_DONE) {
-        uint32_t lost = o->n_rejected < child->n_items ? o->n_rejected : child->n_items;
-        *q->counts.sent[s] += child->n_items - lost;
-        *q->counts.failed[s] += lost;
-    } else {
-        *q->counts.failed[s] += child->n_items;
-    }
+    uint32_t sent = child->n_sent < child->n_items ? child->n_sent : child->n_items;
+    *q->counts.sent[s] += sent;
+    *q->counts.failed[s] += child->n_items - sent;
 }
 
 static void on_sent(struct br_item *child, void *arg)
@@ -126,7 +129,8 @@ static bool send_one(struct br_queue *q, struct br_item *item)
 
 static bool fits(const struct br_queue *q, const struct br_item *item)
 {
-    return q->size == 0 || q->size + size_of(q, item) <= q->capacity;
+    size_t held = held_size(q);
+    return held == 0 || held + size_of(q, item) <= q->capacity;
 }
 
 static void dispatch(struct br_queue *q)
@@ -166,11 +170,13 @@ static void hold(struct br_queue *q, struct br_item *item)
 
 static void enqueue(struct br_queue *q, struct br_item *item)
 {
-    if (q->batchers[item->signal]) {
-        br_batcher_add(q->batchers[item->signal], item);
+    if (q->batchers) {
+        item->weight = size_of(q, item);
+        br_partitions_add(q->batchers, item);
+        *q->size_metric = (double)held_size(q);
         return;
     }
-    if (!q->config->enabled || q->config->wait_for_result) {
+    if (!q->config->enabled || q->config->wait_for_result || item->waits) {
         hold(q, item);
         return;
     }
@@ -188,6 +194,7 @@ static void enqueue(struct br_queue *q, struct br_item *item)
 static void queue_consume(struct br_consumer *self, struct br_item *item)
 {
     struct br_queue *q = br_container_of(self, struct br_queue, input);
+    br_debt_enter(&item->debt, item->signal, q->node->ledger);
     if (q->closing) {
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "shutting down");
     } else if (item->n_items == 0 && item->n_parts == 0) {
@@ -209,9 +216,19 @@ static void batched_consume(struct br_consumer *self, struct br_item *item)
     hold(q, item);
 }
 
+static void on_room(struct br_deferred *d)
+{
+    struct br_queue *q = br_container_of(d, struct br_queue, room);
+    *q->size_metric = (double)held_size(q);
+    dispatch(q);
+    check_empty(q);
+}
+
+/* Later, because a batcher that has just become idle may go when others come. */
 static void on_batch_end(void *arg)
 {
-    check_empty(arg);
+    struct br_queue *q = arg;
+    br_host_defer(q->node->host, &q->room, on_room);
 }
 
 static bool make_batchers(struct br_queue *q)
@@ -219,21 +236,18 @@ static bool make_batchers(struct br_queue *q)
     const struct br_queue_batch_config *c = q->config->batch;
     if (!c || !q->config->enabled)
         return true;
-    struct br_batch_config config = {.timeout_ms = c->flush_timeout / 1000000,
-                                     .min_size = (size_t)c->min_size,
-                                     .max_size = (size_t)c->max_size,
-                                     .bytes = c->sizer == 1,
-                                     .late = q->config->wait_for_result,
-                                     .final = true};
-    for (int s = 0; s < BR_SIGNALS; s++) {
-        if (!q->node->in_pipeline[s])
-            continue;
-        q->batchers[s] = br_batcher_new(q->node, (enum br_signal)s, &config, &q->batched);
-        if (!q->batchers[s])
-            return false;
-        br_batcher_on_end(q->batchers[s], on_batch_end, q);
-    }
-    return true;
+    struct br_partition_config config = {.batch = {.timeout_ms = c->flush_timeout / 1000000,
+                                                   .min_size = (size_t)c->min_size,
+                                                   .max_size = (size_t)c->max_size,
+                                                   .bytes = c->sizer == 1,
+                                                   .late = q->config->wait_for_result,
+                                                   .final = true},
+                                         .keys = &c->partition.metadata_keys,
+                                         .limit = PARTITIONS_MAX};
+    q->batchers = br_partitions_new(q->node, &config, &q->batched);
+    if (q->batchers)
+        br_partitions_on_end(q->batchers, on_batch_end, q);
+    return q->batchers != NULL;
 }
 
 void br_exporter_counts_init(struct br_exporter_counts *c, struct br_node *node)
@@ -306,9 +320,8 @@ void br_queue_drain(struct br_queue *q, void (*on_empty)(void *arg), void *arg)
     q->draining = true;
     q->on_empty = on_empty;
     q->on_empty_arg = arg;
-    for (int s = 0; s < BR_SIGNALS; s++)
-        if (q->batchers[s])
-            br_batcher_flush(q->batchers[s]);
+    if (q->batchers)
+        br_partitions_flush(q->batchers);
     check_empty(q);
 }
 
@@ -334,10 +347,8 @@ void br_queue_drop(struct br_queue *q)
     drop_all(q, &q->overflow);
     drop_all(q, &q->waiting);
     drop_all(q, &q->flying);
-    for (int s = 0; s < BR_SIGNALS; s++) {
-        br_batcher_free(q->batchers[s]);
-        q->batchers[s] = NULL;
-    }
+    br_partitions_free(q->batchers);
+    q->batchers = NULL;
 }
 
 void br_queue_free(struct br_queue *q)
@@ -345,6 +356,7 @@ void br_queue_free(struct br_queue *q)
     if (!q)
         return;
     br_queue_drop(q);
+    br_host_defer_cancel(&q->room);
     br_host_timer_stop(q->node->host, &q->again);
     br_free(q);
 }
@@ -352,13 +364,21 @@ void br_queue_free(struct br_queue *q)
 static const char *const sizers[] = {"requests", "items", "bytes", NULL};
 static const char *const batch_sizers[] = {"items", "bytes", NULL};
 
+static const struct br_option queue_partition_options[] = {
+    BR_STRINGS(struct br_queue_partition_config, metadata_keys,
+               "client metadata by which batches are kept apart, and which they go on with"),
+    BR_OPT_END,
+};
+
 static const struct br_option queue_batch_options[] = {
     BR_DURATION(struct br_queue_batch_config, flush_timeout, "200ms", "a batch leaves after it"),
     BR_INT(struct br_queue_batch_config, min_size, 8192, 0, 4294967295.0,
            "a batch of this size leaves"),
     BR_INT(struct br_queue_batch_config, max_size, 0, 0, 4294967295.0, "cut above it; 0: never"),
-    BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers, "unit of the two sizes"),
-    BR_IGNORED("partition", "batches are not partitioned by metadata here"),
+    BR_ENUM(struct br_queue_batch_config, sizer, "items", batch_sizers,
+            "unit of the two sizes; the queue's where that is bytes"),
+    BR_STRUCT(struct br_queue_batch_config, partition, queue_partition_options,
+              "what keeps batches apart"),
     BR_OPT_END,
 };
 
@@ -379,22 +399,24 @@ static const struct br_option queue_batch_options[] = {
 const struct br_option br_queue_options[] = {QUEUE_ROWS(true)};
 const struct br_option br_queue_options_off[] = {QUEUE_ROWS(false)};
 
-int br_exporter_check(const struct br_exporter_config *config, const struct br_yaml *node,
+int br_exporter_check(struct br_exporter_config *config, const struct br_yaml *node,
                       const char *path, struct br_errs *errs)
 {
-    const struct br_queue_batch_config *b = config->sending_queue.batch;
-    const struct br_yaml *queue = br_yaml_get(node, "sending_queue");
-    char at[256];
-    (void)snprintf(at, sizeof at, "%s::sending_queue::batch", path);
-    if (b && b->max_size && b->max_size < b->min_size)
-        return br_errs_add(errs, br_yaml_get(queue, "batch"), at,
-                           "max_size (%lld) must not be less than min_size (%lld)",
+    const struct br_queue_config *q = &config->sending_queue;
+    struct br_queue_batch_config *b = q->batch;
+    const struct br_yaml *at = br_yaml_get(br_yaml_get(node, "sending_queue"), "batch");
+    char in[256];
+    if (!b)
+        return 0;
+    if (!br_yaml_get(at, "sizer"))
+        b->sizer = q->sizer == BR_SIZER_BYTES;
+    bool same = q->sizer == (b->sizer ? BR_SIZER_BYTES : BR_SIZER_ITEMS);
+    (void)snprintf(in, sizeof in, "%s::sending_queue::batch", path);
+    if (b->max_size && b->max_size < b->min_size)
+        return br_errs_add(errs, at, in, "max_size (%lld) must not be less than min_size (%lld)",
                            (long long)b->max_size, (long long)b->min_size);
-    if (b && config->sending_queue.sizer != BR_SIZER_REQUESTS && b->sizer == 0 &&
-        config->sending_queue.sizer == BR_SIZER_ITEMS &&
-        b->min_size > config->sending_queue.queue_size)
-        return br_errs_add(errs, br_yaml_get(queue, "batch"), at,
-                           "min_size (%lld) must not be more than queue_size (%lld)",
-                           (long long)b->min_size, (long long)config->sending_queue.queue_size);
+    if (same && b->min_size > q->queue_size)
+        return br_errs_add(errs, at, in, "min_size (%lld) must not be more than queue_size (%lld)",
+                           (long long)b->min_size, (long long)q->queue_size);
     return 0;
 }

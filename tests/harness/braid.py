@@ -141,6 +141,16 @@ class Braid:
         self.stopping = True
         self.process.send_signal(number)
 
+    def exporter_ledger(self, name, kind):
+        """The same of what came to one exporter."""
+        metrics, labels = self.metrics(), (f'exporter="{name}"', f'signal="{kind}"')
+        account = {
+            entry: sum(value for text, value in metrics.get(f"braid_exporter_{entry}", {}).items()
+                       if all(label in text for label in labels))
+            for entry in ("received", "sent", "rejected", "dropped", "held")
+        }
+        return check_closed(account)
+
     def stop(self):
         """SIGTERM; the exit code must be 0. Returns what the last lines of the log say became of
         the items of each signal: {signal: {"received": n, ...}}."""

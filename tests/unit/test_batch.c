@@ -358,6 +358,95 @@ static void late_the_worst_piece_answers_for_all(void **state)
     assert_int_equal(b->tally.n_retry, 2);
 }
 
+struct watch {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n_waiting;
+};
+
+static void on_watch(struct br_consumer *self, struct br_item *item)
+{
+    struct watch *w = br_container_of(self, struct watch, consumer);
+    w->n_waiting += item->waits;
+    br_consume(&w->sink->consumer, item);
+}
+
+/* Whoever stands behind knows whether he may answer before he has delivered. */
+static void late_batches_say_that_somebody_waits(void **state)
+{
+    struct bed *b = *state;
+    for (unsigned late = 0; late < 2; late++) {
+        struct watch w = {{on_watch}, &b->sink, 0};
+        b->config.late = late;
+        b->signal = BR_TRACES;
+        b->config.max_size = 10;
+        b->batcher = br_batcher_new(&b->node, b->signal, &b->config, &w.consumer);
+        add(b, late * 100, 25);
+        assert_int_equal(w.n_waiting, late * 3);
+        end(b);
+    }
+}
+
+struct share {
+    uint32_t n_rejected;
+    enum br_verdict verdict;
+};
+
+static void on_share(struct br_item *item, void *arg)
+{
+    struct share *s = arg;
+    *s = (struct share){item->outcome.n_rejected, item->outcome.verdict};
+}
+
+static void add_three(struct bed *b, struct share *shares)
+{
+    static const uint32_t n[] = {1, 3, 6};
+    for (unsigned i = 0, first = 0; i < 3; first += n[i], i++) {
+        struct br_item *item = items_new(&b->h->host, b->signal, first, n[i]);
+        item->done = on_share;
+        item->done_arg = &shares[i];
+        br_batcher_add(b->batcher, item);
+    }
+    fake_host_turn(b->h);
+}
+
+/* Five of ten were refused: that is 0, 2 and 3 of 1, 3 and 6, and not five of each. */
+static void late_what_is_refused_in_part_is_told_in_shares(void **state)
+{
+    struct bed *b = *state;
+    struct share shares[3];
+    b->config.late = true;
+    b->sink.n_rejected = 5;
+    make(b, BR_TRACES);
+    add_three(b, shares);
+    assert_int_equal(shares[0].n_rejected, 0);
+    assert_int_equal(shares[1].n_rejected, 2);
+    assert_int_equal(shares[2].n_rejected, 3);
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "partial_success") == 5);
+}
+
+/* One of two pieces was refused for good: half of it has arrived, and must not come again. */
+static void late_a_refused_piece_is_a_partial_success(void **state)
+{
+    struct bed *b = *state;
+    struct share shares[3];
+    b->config.late = true;
+    b->config.max_size = 5;
+    make(b, BR_TRACES);
+    b->sink.verdict = FAKE_HOLD;
+    add_three(b, shares);
+    assert_int_equal(b->sink.n_held, 2);
+    fake_sink_release_one(&b->sink, FAKE_REJECT);
+    fake_sink_release_one(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(shares[i].verdict, BR_DONE);
+    assert_int_equal(shares[0].n_rejected + shares[1].n_rejected + shares[2].n_rejected, 5);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 5);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] + fake_host_dropped(b->h, BR_TRACES, NULL) ==
+                5);
+}
+
 /* --- Bounds ----------------------------------------------------------------------------------- */
 
 static double held(struct bed *b)
@@ -613,6 +702,9 @@ int main(void)
         TEST(early_with_a_final_next_one_it_does_not_try_again),
         TEST(late_items_are_answered_as_their_batch_is),
         TEST(late_the_worst_piece_answers_for_all),
+        TEST(late_batches_say_that_somebody_waits),
+        TEST(late_what_is_refused_in_part_is_told_in_shares),
+        TEST(late_a_refused_piece_is_a_partial_success),
         TEST(a_refusing_next_one_is_pushed_back_from),
         TEST(small_batches_are_bounded_too),
         TEST(without_a_size_it_is_bounded_too),

@@ -346,33 +346,16 @@ static void cleared_parts_leave_the_debt(void **state)
 
 /* --- Children --------------------------------------------------------------------------------- */
 
-static void a_fan_out_counts_each_destination(void **state)
-{
-    struct fake_host *h = *state;
-    struct end e = {0};
-    struct br_item *item = received(h, 5, &e);
-    struct br_item *a = br_item_child(item, true, BR_DEBT_MOVE);
-    struct br_item *b = br_item_child(item, true, BR_DEBT_COPY);
-    br_item_release_parent(item);
-    assert_true(*h->host.ledger.received[BR_TRACES] == 10);
-    br_item_done(b);
-    fake_host_turn(h);
-    assert_int_equal(e.n, 0); /* a is still out */
-    br_item_done(a);
-    fake_host_turn(h);
-    assert_int_equal(e.n, 1);
-    assert_int_equal(e.outcome.verdict, BR_DONE);
-    assert_true(sent(h) == 10);
-}
-
 static void the_worst_child_decides_and_its_debt_comes_back(void **state)
 {
     struct fake_host *h = *state;
     struct end e = {0};
     struct br_item *item = received(h, 5, &e);
-    struct br_item *a = br_item_child(item, true, BR_DEBT_MOVE);
-    struct br_item *b = br_item_child(item, true, BR_DEBT_COPY);
-    struct br_item *c = br_item_child(item, true, BR_DEBT_COPY);
+    struct br_item *a = br_item_child(item);
+    struct br_item *b = br_item_child(item);
+    struct br_item *c = br_item_child(item);
+    assert_int_equal(a->n_held, 5); /* the others have nothing left to owe */
+    assert_int_equal(b->n_held + c->n_held, 0);
     br_item_retry(a, BR_STATUS_UNAVAILABLE, 700, "a");
     br_item_reject(b, BR_STATUS_PERMISSION_DENIED, "b");
     br_item_done(c);
@@ -385,8 +368,8 @@ static void the_worst_child_decides_and_its_debt_comes_back(void **state)
     assert_int_equal(e.outcome.status, BR_STATUS_PERMISSION_DENIED);
     assert_string_equal(e.outcome.text, "b");
     assert_int_equal(e.outcome.delay_ms, 700);
-    assert_true(sent(h) == 5);
-    assert_true(rejected(h) == 10);
+    assert_true(sent(h) == 0);
+    assert_true(rejected(h) == 5);
 }
 
 static void a_parent_whose_children_ended_first_finishes_when_released(void **state)
@@ -394,7 +377,7 @@ static void a_parent_whose_children_ended_first_finishes_when_released(void **st
     struct fake_host *h = *state;
     struct end e = {0};
     struct br_item *item = received(h, 1, &e);
-    br_item_done(br_item_child(item, true, BR_DEBT_MOVE));
+    br_item_done(br_item_child(item));
     fake_host_turn(h);
     assert_int_equal(e.n, 0);
     br_item_release_parent(item);
@@ -489,7 +472,6 @@ int main(void)
         TEST(absorbing_moves_parts_and_debt),
         TEST(spans_are_gone_once_parts_came_that_have_none),
         TEST(cleared_parts_leave_the_debt),
-        TEST(a_fan_out_counts_each_destination),
         TEST(the_worst_child_decides_and_its_debt_comes_back),
         TEST(a_parent_whose_children_ended_first_finishes_when_released),
         TEST(an_attempt_is_not_folded_and_gives_the_debt_back),

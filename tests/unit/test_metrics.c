@@ -134,7 +134,7 @@ static void past_the_maximum_numbers_are_lost_not_refused(void **state)
 static void the_ledger_counts_each_reason(void **state)
 {
     struct br_ledger l;
-    br_ledger_init(&l, *state);
+    br_ledger_init(&l, *state, NULL);
     br_ledger_dropped(&l, BR_TRACES, "queue_full", 3);
     br_ledger_dropped(&l, BR_TRACES, "queue_full", 4);
     br_ledger_dropped(&l, BR_PROFILES, "shutdown", 1);
@@ -164,7 +164,7 @@ static const struct br_mem_hooks nothing = {no_alloc, no_resize, free, NULL};
 static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
 {
     struct br_ledger l;
-    br_ledger_init(&l, *state);
+    br_ledger_init(&l, *state, NULL);
     br_ledger_dropped(&l, BR_TRACES, "rejected", 1);
     br_mem_set_hooks(&nothing);
     br_ledger_dropped(&l, BR_TRACES, "rejected", 2);

@@ -150,6 +150,35 @@ static void partial_success_is_told_where_somebody_waits(void **state)
     assert_true(fake_host_metric(b->h, "otelcol_exporter_sent_spans", "exporter=\"test\"") == 3);
 }
 
+/* An exporter that sends in pieces: some arrive, some do not. */
+static void on_pieces(struct br_consumer *self, struct br_item *item)
+{
+    (void)self;
+    br_item_settle(item, BR_FATE_SENT, NULL, 4);
+    br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "the other half");
+}
+
+static void what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it(void **state)
+{
+    struct bed *b = *state;
+    struct br_consumer pieces = {on_pieces};
+    for (unsigned i = 0; i < 2; i++) {
+        b->config.wait_for_result = i;
+        b->queue = br_queue_new(&b->node, &b->config, &pieces);
+        send(b, BR_TRACES, 0, 10);
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_sent_spans", "exporter=\"test\"") ==
+                    4 * (i + 1));
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_send_failed_spans",
+                                     "exporter=\"test\"") == 6 * (i + 1));
+        assert_true(*b->h->host.ledger.sent[BR_TRACES] == 4 * (i + 1));
+        br_queue_close(b->queue);
+        br_queue_free(b->queue);
+        b->queue = NULL;
+    }
+    assert_true(fake_host_dropped(b->h, BR_TRACES, "rejected") == 6);
+    assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 6);
+}
+
 /* --- Size ------------------------------------------------------------------------------------- */
 
 static void a_full_queue_refuses(void **state)
@@ -360,6 +389,7 @@ static void batches_are_sent_by_size_and_by_time(void **state)
 {
     struct bed *b = *state;
     b->config.batch = &b->batch;
+    b->config.queue_size = 5;
     make(b);
     for (uint64_t i = 0; i < 5; i++)
         send(b, BR_TRACES, i * 3, 3);
@@ -399,6 +429,149 @@ static void a_queue_full_of_batches_refuses(void **state)
         send(b, BR_TRACES, i * 10, 10);
     assert_int_equal(b->tally.n_done, 3);
     assert_int_equal(b->tally.n_retry, 3);
+}
+
+/* Sizes are of what came, also while it is gathered and after it was cut: 100 requests of two spans. */
+static void with_batches_the_size_is_of_what_came(void **state)
+{
+    (void)state;
+    static const struct {
+        int sizer;
+        int64_t size; /* what 30 of them come to */
+    } cases[] = {{BR_SIZER_REQUESTS, 30}, {BR_SIZER_ITEMS, 60}, {BR_SIZER_BYTES, 0}};
+    struct wire w = {0};
+    items_traces(&w, 0, 2, 1);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct bed *b;
+        setup((void **)&b);
+        b->batch.min_size = 25;
+        b->batch.max_size = 30;
+        b->config.batch = &b->batch;
+        b->config.sizer = cases[i].sizer;
+        b->config.queue_size = cases[i].size ? cases[i].size : (int64_t)(30 * w.len);
+        make(b);
+        b->sink.verdict = FAKE_HOLD;
+        for (uint64_t k = 0; k < 100; k++)
+            send(b, BR_TRACES, k * 12, 2); /* numbers whose spans are alike */
+        assert_int_equal(b->tally.n_done, 30);
+        assert_int_equal(b->tally.n_retry, 70);
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") ==
+                    (double)b->config.queue_size);
+        fake_sink_release(&b->sink, FAKE_DONE);
+        b->sink.verdict = FAKE_DONE;
+        fake_host_advance(b->h, 1000);
+        assert_true(fake_host_metric(b->h, "otelcol_exporter_queue_size", "exporter=\"test\"") == 0);
+        teardown((void **)&b);
+    }
+    wire_free(&w);
+}
+
+/* Those who wait come in when batches have ended. */
+static void with_batches_senders_wait_for_room(void **state)
+{
+    struct bed *b = *state;
+    b->config.batch = &b->batch;
+    b->config.block_on_overflow = true;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 9; i++)
+        send(b, BR_TRACES, i * 10, 10);
+    assert_int_equal(b->tally.n_done, 3);
+    for (unsigned i = 0; i < 9; i++) {
+        fake_sink_release_one(&b->sink, FAKE_DONE);
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(b->tally.n_done, 9);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 90), 90);
+}
+
+/* --- Tenants ---------------------------------------------------------------------------------- */
+
+struct tenants {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n_blue, n_red, n_none;
+};
+
+static void on_tenant(struct br_consumer *self, struct br_item *item)
+{
+    struct tenants *t = br_container_of(self, struct tenants, consumer);
+    const char *tenant = br_item_metadata(item, "x-tenant");
+    assert_null(br_item_metadata(item, "x-other"));
+    *(!tenant ? &t->n_none : strcmp(tenant, "blue") == 0 ? &t->n_blue : &t->n_red) += item->n_items;
+    br_consume(&t->sink->consumer, item);
+}
+
+static void tenants_do_not_mix(void **state)
+{
+    struct bed *b = *state;
+    static const char *const metadata[] = {"x-tenant\0blue\0x-other\0""1\0",
+                                           "X-Tenant\0red\0x-other\0""2\0", NULL};
+    const char *keys[] = {"x-tenant"};
+    struct tenants t = {{on_tenant}, &b->sink, 0, 0, 0};
+    b->batch.partition.metadata_keys = (struct br_strings){keys, 1};
+    b->config.batch = &b->batch;
+    b->config.queue_size = 100;
+    b->queue = br_queue_new(&b->node, &b->config, &t.consumer);
+    for (uint64_t i = 0; i < 30; i++) {
+        struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, i, 1);
+        item->metadata = metadata[i % 3];
+        br_consume(br_queue_input(b->queue), item);
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(b->sink.n_items, 3); /* each of ten spans */
+    assert_int_equal(b->sink.largest, 10);
+    assert_int_equal(t.n_blue, 10);
+    assert_int_equal(t.n_red, 10);
+    assert_int_equal(t.n_none, 10);
+}
+
+/* --- Somebody waits --------------------------------------------------------------------------- */
+
+static void send_waiting(struct bed *b, uint64_t first, uint32_t n)
+{
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, first, n);
+    item->waits = true;
+    br_consume(br_queue_input(b->queue), item);
+    fake_host_turn(b->h);
+}
+
+static void who_waits_for_delivery_is_not_answered_early(void **state)
+{
+    (void)state;
+    static const enum fake_verdict verdicts[] = {FAKE_DONE, FAKE_RETRY, FAKE_REJECT};
+    for (unsigned i = 0; i < 6; i++) {
+        struct bed *b;
+        setup((void **)&b);
+        b->config.batch = i & 1 ? &b->batch : NULL;
+        make(b);
+        b->sink.verdict = FAKE_HOLD;
+        send(b, BR_TRACES, 50, 10); /* nobody waits for this one */
+        assert_int_equal(b->tally.n_done, 1);
+        send_waiting(b, 0, 10);
+        assert_int_equal(b->tally.n, 1);
+        assert_int_equal(b->sink.n_held, 2);
+        fake_sink_release(&b->sink, verdicts[i / 2]);
+        fake_host_turn(b->h);
+        assert_int_equal(b->tally.n, 2);
+        assert_int_equal(b->tally.last.verdict, i / 2);
+        teardown((void **)&b);
+    }
+}
+
+/* It takes up room until it is delivered, and a full queue says so: nobody waits for ever. */
+static void a_queue_full_of_those_who_wait_refuses(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_HOLD;
+    for (uint64_t i = 0; i < 5; i++)
+        send_waiting(b, i, 1);
+    assert_int_equal(b->tally.n, 2);
+    assert_int_equal(b->tally.n_retry, 2);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 3);
 }
 
 static void a_batch_that_was_given_up_is_dropped_once(void **state)
@@ -529,6 +702,7 @@ int main(void)
         TEST(with_wait_for_result_the_answer_is_the_exporters),
         TEST(disabled_it_hands_items_on_and_answers_back),
         TEST(partial_success_is_told_where_somebody_waits),
+        TEST(what_was_sent_in_pieces_is_counted_as_the_ledger_counts_it),
         TEST(a_full_queue_refuses),
         TEST(workers_share_its_size),
         TEST(sizes_may_be_items),
@@ -543,6 +717,11 @@ int main(void)
         TEST(batches_are_sent_by_size_and_by_time),
         TEST(batches_are_cut_at_their_maximum),
         TEST(a_queue_full_of_batches_refuses),
+        TEST(with_batches_the_size_is_of_what_came),
+        TEST(with_batches_senders_wait_for_room),
+        TEST(tenants_do_not_mix),
+        TEST(who_waits_for_delivery_is_not_answered_early),
+        TEST(a_queue_full_of_those_who_wait_refuses),
         TEST(a_batch_that_was_given_up_is_dropped_once),
         TEST(batches_with_wait_for_result_answer_all_in_them),
         TEST(draining_sends_what_is_gathered),

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shares each item among several destinations, each of which ends for itself. What one of them has
+ * taken is never sent to it again; what another did not take meanwhile is held for that one alone
+ * (lane.h), within a bound, and the sender hears what the first has said. Only when none has taken it,
+ * nor refused it for good, is it the sender's again: then nothing of it is kept here.
+ *
+ * The sender also waits for what is held where somebody waits for the item's delivery
+ * (br_item.waits), or where the destination answers when it has delivered.
+ *
+ * To the ledger the item is one, however many destinations there are (debt.h).
+ */
+#pragma once
+
+#include "pipeline/component.h"
+
+struct br_fanout_end {
+    struct br_consumer *next;  /* borrowed */
+    struct br_ledger *ledger;  /* of the exporter that this is; NULL: it is none, or has none */
+    const char *name;          /* for logs; borrowed */
+    const char *kind, *id;     /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
+    bool delivers;             /* DONE from it means delivered, not just taken */
+    bool final;                /* RETRY from it means that it has given up: nothing is held for it */
+};
+
+/* service::fanout. */
+struct br_fanout_config {
+    int64_t hold_size;  /* bytes held for each destination at the most, all workers together */
+    uint64_t hold_time; /* ns */
+};
+
+extern const struct br_option br_fanout_options[];
+
+struct br_fanout;
+
+/* NULL when there is no memory. `config` NULL: nothing is held. */
+struct br_fanout *br_fanout_new(struct br_host *host, const struct br_fanout_config *config,
+                                const struct br_fanout_end *ends, size_t n);
+struct br_consumer *br_fanout_input(struct br_fanout *f);
+
+/* Nothing is held; `fn`, unless NULL, is called whenever something that was held has ended. */
+bool br_fanout_idle(const struct br_fanout *f);
+void br_fanout_on_end(struct br_fanout *f, void (*fn)(void *arg), void *arg);
+
+/* From now on holds nothing: what is held is dropped for "shutdown". */
+void br_fanout_close(struct br_fanout *f);
+
+/* Nothing that it has handed on may be under way any more. Accepts NULL. */
+void br_fanout_free(struct br_fanout *f);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batchers side by side, so that what must not mix does not: signals, items whose delivery somebody
+ * waits for and others, and the values of the client metadata that a config names. Batches go on with
+ * the metadata that they have in common.
+ *
+ * There are at most `limit` of them. A new one takes the place of one that is idle; without such, its
+ * items are refused.
+ */
+#pragma once
+
+#include "config/option.h"
+#include "pipeline/batch.h"
+
+struct br_partitions;
+
+struct br_partition_config {
+    struct br_batch_config batch;  /* of each; its metadata is not used */
+    const struct br_strings *keys; /* of metadata, in any case; borrowed for life */
+    size_t limit;
+};
+
+/* NULL when there is no memory. `next` is borrowed. */
+struct br_partitions *br_partitions_new(struct br_node *node,
+                                        const struct br_partition_config *config,
+                                        struct br_consumer *next);
+
+/* Takes an item, as a consumer does. */
+void br_partitions_add(struct br_partitions *p, struct br_item *item);
+
+/* As for one batcher (batch.h), of all. */
+void br_partitions_flush(struct br_partitions *p);
+bool br_partitions_idle(const struct br_partitions *p);
+size_t br_partitions_weight(const struct br_partitions *p);
+void br_partitions_on_end(struct br_partitions *p, void (*fn)(void *arg), void *arg);
+size_t br_partitions_count(const struct br_partitions *p);
+
+/* Drops what is held, for "shutdown". Accepts NULL. */
+void br_partitions_free(struct br_partitions *p);
