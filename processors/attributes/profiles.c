@@ -79,7 +79,7 @@ static struct outcome *apply(struct run *r, int *ret_rc)
         }
     }
     if (!o || r->extension.no_memory)
-        *ret_rc = BR_ENOMEM;
+        *ret_rc = r->arena.full || r->state->scratch.full ? BR_EFULL : BR_ENOMEM;
     br_arena_release(&r->state->scratch);
     return o;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/steps.h"
 
@@ -75,6 +76,11 @@ void *br_arena_alloc(struct br_arena *a, size_t size)
     void *p = (char *)b->data + b->used;
     b->used += aligned;
     return p;
+}
+
+int br_arena_why(const struct br_arena *a)
+{
+    return a->full ? BR_EFULL : BR_ENOMEM;
 }
 
 void *br_arena_calloc(struct br_arena *a, size_t n, size_t size)

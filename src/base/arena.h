@@ -32,6 +32,10 @@ void *br_arena_alloc(struct br_arena *a, size_t size);
 /* As br_arena_alloc, zeroed, for `n` elements; NULL on overflow too. */
 void *br_arena_calloc(struct br_arena *a, size_t n, size_t size);
 
+/* Why the last allocation failed: BR_EFULL for the maximum, which trying again cannot help, or
+ * BR_ENOMEM. */
+int br_arena_why(const struct br_arena *a);
+
 /* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
 char *br_arena_strndup(struct br_arena *a, const char *s, size_t len);
 

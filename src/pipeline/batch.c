@@ -10,6 +10,8 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
+#define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
+#define PIECES_BYTES (1u << 20)
 
 /* Late acknowledgement: a batch that has left and has not ended, in one piece or several. */
 struct batch {
@@ -25,6 +27,7 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
+    size_t room; /* bytes that further ones may take */
 };
 
 struct br_batcher {
@@ -104,15 +107,18 @@ static void on_piece(struct br_item *item, void *arg)
 static int add_piece(struct br_item *item, void *arg)
 {
     struct pieces *p = arg;
-    if (item != p->whole && !br_item_keep_metadata(item, p->whole)) {
+    bool fits = item == p->whole || item->size <= p->room;
+    if (!fits || (item != p->whole && !br_item_keep_metadata(item, p->whole))) {
         br_item_free(item);
-        return BR_ENOMEM;
+        return fits ? BR_ENOMEM : BR_EFULL;
     }
+    p->room -= item == p->whole ? 0 : item->size;
     br_list_append(&p->items, &item->link);
     return 0;
 }
 
-/* Cuts what was gathered where it is over the maximum; otherwise it is one piece. */
+/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces would
+ * repeat is too much, it is one piece. */
 static int make_pieces(struct br_batcher *b, struct br_item *whole, struct pieces *p)
 {
     const struct br_batch_config *c = &b->config;
@@ -121,13 +127,14 @@ static int make_pieces(struct br_batcher *b, struct br_item *whole, struct piece
         return add_piece(whole, p);
     uint32_t items = c->bytes ? 0 : (uint32_t)c->max_size;
     size_t bytes = c->bytes ? c->max_size : 0;
+    p->room = PIECES_TIMES * whole->size + PIECES_BYTES;
     int rc = b->signal == BR_TRACES ? br_traces_split(whole, items, bytes, add_piece, p)
                                     : br_profiles_split(whole, items, bytes, add_piece, p);
     struct br_list *l;
     if (rc) {
         while ((l = br_list_shift(&p->items)))
             br_item_free(br_container_of(l, struct br_item, link));
-        return rc;
+        return rc == BR_ENOMEM ? rc : add_piece(whole, p);
     }
     for (l = p->items.next; l != &p->items; l = l->next)
         br_item_take_debt(br_container_of(l, struct br_item, link), whole);
@@ -266,6 +273,20 @@ static bool brimful(const struct br_batcher *b)
     return gathered_size(b) >= (b->config.min_size > least ? b->config.min_size : least);
 }
 
+/* What does not fit into an empty batch never will. */
+static void fail(const struct br_batcher *b, struct br_item *item, int rc)
+{
+    if (rc == BR_EFULL && !gathered_any(b))
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "batch: the request is too large to be merged");
+    else if (rc == BR_EFULL)
+        refuse(item, "batch: no more can be held until the next batch has left");
+    else if (rc == BR_ENOMEM)
+        refuse(item, "batch: out of memory");
+    else
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "batch: malformed data");
+}
+
 void br_batcher_add(struct br_batcher *b, struct br_item *item)
 {
     if (item->n_parts == 0) {
@@ -280,7 +301,7 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
     if (rc == BR_EFULL && gathered_any(b) && !blocked(b) && leave(b))
         rc = gather(b, item);
     if (rc) {
-        refuse(item, "batch: out of memory");
+        fail(b, item, rc);
         return;
     }
     if (b->config.late)
@@ -324,6 +345,11 @@ static void on_kept_end(void *arg)
         b->on_end(b->on_end_arg);
 }
 
+static size_t merge_bytes(const struct br_batch_config *c)
+{
+    return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
+}
+
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
 {
@@ -343,7 +369,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->config.metadata = b->metadata;
     b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
     if (signal == BR_PROFILES)
-        b->merge = br_merge_new(b->host, MERGE_MAX_BYTES);
+        b->merge = br_merge_new(b->host, merge_bytes(config));
     if (!config->late)
         b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
     if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||

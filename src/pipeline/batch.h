@@ -9,6 +9,10 @@
  * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
  * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
  * batch is.
+ *
+ * A request that what is gathered has no room for makes it leave first; one that an empty batch has
+ * no room for is rejected. The pieces of a batch that is cut take at most four times its bytes and
+ * 1 MiB: where they would repeat more, it leaves whole.
  */
 #pragma once
 
@@ -31,6 +35,7 @@ struct br_batch_config {
     bool final;          /* BR_RETRY from downstream means that it gave up: drop, do not try again */
     const char *metadata; /* of every batch, as br_item.metadata without its end; copied */
     size_t metadata_len;  /* 0: none */
+    size_t merge_bytes;   /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
 };
 
 struct br_batcher;

@@ -68,9 +68,10 @@ static void part_unref(struct br_part *part)
 
 int br_item_add_part(struct br_item *item, const struct br_part *part)
 {
-    if (br_grow(&item->parts, &item->cap_parts, (size_t)item->n_parts + 1, sizeof *item->parts,
-                PARTS_MAX))
-        return BR_ENOMEM;
+    int rc = br_grow(&item->parts, &item->cap_parts, (size_t)item->n_parts + 1,
+                     sizeof *item->parts, PARTS_MAX);
+    if (rc)
+        return rc;
     part_ref(part);
     item->parts[item->n_parts++] = *part;
     item->n_items += part->n_items;
@@ -100,9 +101,10 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
         from->parts = NULL;
         from->cap_parts = 0;
     } else {
-        if (br_grow(&into->parts, &into->cap_parts, (size_t)into->n_parts + from->n_parts,
-                    sizeof *into->parts, PARTS_MAX))
-            return BR_ENOMEM;
+        int rc = br_grow(&into->parts, &into->cap_parts, (size_t)into->n_parts + from->n_parts,
+                         sizeof *into->parts, PARTS_MAX);
+        if (rc)
+            return rc;
         if (from->n_parts)
             memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
     }
