@@ -36,6 +36,9 @@ void *br_arena_calloc(struct br_arena *a, size_t n, size_t size);
  * BR_ENOMEM. */
 int br_arena_why(const struct br_arena *a);
 
+/* Whether `p` points into memory of the arena. Takes a step for each of its blocks. */
+bool br_arena_has(const struct br_arena *a, const void *p);
+
 /* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
 char *br_arena_strndup(struct br_arena *a, const char *s, size_t len);
 
