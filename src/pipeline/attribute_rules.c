@@ -349,8 +349,7 @@ static void assign(const struct br_rule *rule, struct br_attributes *m, const ch
         br_attributes_put(m, rule->key, rule->key_len, v);
 }
 
-#define SHORT 64              /* bytes of a value that are worked on each time */
-#define REMEMBERED (1u << 20) /* longer values at a time; further ones are worked on each time */
+#define SHORT 64 /* bytes of a value that are worked on each time */
 
 static bool work_out(const struct br_rule *rule, struct br_value v, struct br_arena *arena,
                      struct br_value *ret)
@@ -367,7 +366,7 @@ static bool result_of(const struct br_rule *rule, struct br_attributes *m, struc
     const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)v.data, v.len};
     if (!memo || v.len <= SHORT || br_arena_has(m->arena, v.data)) /* that is of this list alone */
         return work_out(rule, v, m->arena, ret);
-    if (!memo->known && !(memo->known = br_map_new(REMEMBERED)))
+    if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return false;
     struct br_value *known = br_map_get(memo->known, key, sizeof key);
     if (!known) {

@@ -23,6 +23,7 @@ struct br_attribute {
 
 /* What actions made of long values, of which several lists may have the same: by where they lie. Of
  * one item, whose bytes stay where they are; zeroed, then `arena` set. */
+#define BR_VALUE_MEMO_MAX (1u << 20) /* further ones are worked on each time */
 struct br_value_memo {
     struct br_arena *arena;
     struct br_map *known;
