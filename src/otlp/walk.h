@@ -28,7 +28,7 @@ enum br_utf8_policy { BR_UTF8_REPAIR, BR_UTF8_REJECT, BR_UTF8_PASS };
  * parts, entries of the dictionary, spans where they are listed; each so many, and one more for so
  * many bytes of the request. What has more is refused: nothing that says something is so short. */
 #define BR_WALK_PARTS 4096
-#define BR_WALK_PART_BYTES 64
+#define BR_WALK_PART_BYTES 96
 #define BR_WALK_ENTRIES 32768
 #define BR_WALK_ENTRY_BYTES 12
 #define BR_WALK_SPANS 8192

@@ -358,13 +358,14 @@ static bool work_out(const struct br_rule *rule, struct br_value v, struct br_ar
                                         : br_value_convert(v, rule->to, arena, ret);
 }
 
-/* What the rule, which hashes or converts, makes of a value. */
+/* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too. */
 static bool result_of(const struct br_rule *rule, struct br_attributes *m, struct br_value v,
                       struct br_value *ret)
 {
     struct br_value_memo *memo = m->memo;
     const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)v.data, v.len};
-    if (!memo || v.len <= SHORT || br_arena_has(m->arena, v.data)) /* that is of this list alone */
+    bool is_short = v.len <= SHORT && (rule->action != BR_RULE_HASH || !memo || memo->arena->full);
+    if (!memo || is_short || br_arena_has(m->arena, v.data)) /* that is of this list alone */
         return work_out(rule, v, m->arena, ret);
     if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
         return false;
