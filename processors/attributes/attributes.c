@@ -142,6 +142,8 @@ static int on_span(void *arg, struct br_visit *v)
     if (passes <= 0)
         return passes; /* 0 is BR_KEEP */
     int verdict = rewrite_span(r, v);
+    if (verdict == BR_ENOMEM)
+        verdict = br_arena_why(&s->scratch);
     br_arena_release(&s->scratch);
     return verdict;
 }
@@ -152,7 +154,7 @@ static void finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "attributes: something has too many attributes");
+                       "attributes: something has too many attributes, or becomes too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "attributes: malformed data");
     else
@@ -180,6 +182,8 @@ static void consume(struct br_node *node, struct br_item *item)
     if (!rc)
         rc = item->signal == BR_TRACES ? br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_span, &r)
                                        : attributes_profiles(node, item);
+    if (rc == BR_ENOMEM && (s->scratch.full || s->matcher.arena.full))
+        rc = BR_EFULL;
     br_matcher_end(&s->matcher);
     br_arena_release(&s->scratch);
     say(node);

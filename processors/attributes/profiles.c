@@ -14,6 +14,8 @@
 #define ARENA_MAX (64u << 20)
 #define KNOWN_MAX (1u << 18) /* lists; further ones are worked out each time */
 #define LIST_MAX 1024        /* bytes of the key of one; so are longer ones */
+#define SHORT 64             /* bytes of a value that is put into an entry each time */
+#define ENTRIES_MAX (1u << 18) /* of longer ones */
 
 /* What became of a list. */
 struct outcome {
@@ -30,7 +32,9 @@ struct run {
     const char *metadata;
     struct br_arena arena;
     struct br_extension extension;
-    struct br_map *known; /* struct outcome by list */
+    struct br_map *known;   /* struct outcome by list */
+    struct br_map *entries; /* of long values: their indices, by key and value */
+    struct br_value_memo memo;
 };
 
 static bool is_number(struct br_value v)
@@ -39,8 +43,7 @@ static bool is_number(struct br_value v)
     return type == BR_VALUE_INT || type == BR_VALUE_DOUBLE;
 }
 
-/* The entry of an attribute that the rules made. A unit belongs to a number. */
-static uint32_t add_entry(struct run *r, const struct br_attribute *a)
+static uint32_t make_entry(struct run *r, const struct br_attribute *a)
 {
     uint32_t key = a->key_string;
     if (!key)
@@ -58,6 +61,25 @@ static uint32_t add_entry(struct run *r, const struct br_attribute *a)
         p = br_put_varint(p, a->unit);
     }
     return br_extension_add(&r->extension, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+}
+
+/* The entry of an attribute that the rules made. A unit belongs to a number. */
+static uint32_t add_entry(struct run *r, const struct br_attribute *a)
+{
+    const uintptr_t key[] = {(uintptr_t)a->key, a->key_len, (uintptr_t)a->value.data, a->value.len};
+    if (a->value.len <= SHORT || br_arena_has(&r->state->scratch, a->value.data))
+        return make_entry(r, a);
+    if (!r->entries && !(r->entries = br_map_new(ENTRIES_MAX))) {
+        r->extension.no_memory = true;
+        return 0;
+    }
+    uint32_t index = (uint32_t)(uintptr_t)br_map_get(r->entries, key, sizeof key);
+    if (index)
+        return index;
+    index = make_entry(r, a);
+    if (index && br_map_put(r->entries, key, sizeof key, (void *)(uintptr_t)index, NULL) == BR_ENOMEM)
+        r->extension.no_memory = true;
+    return index;
 }
 
 /* Applies the rules to the state's list. */
@@ -79,7 +101,7 @@ static struct outcome *apply(struct run *r, int *ret_rc)
         }
     }
     if (!o || r->extension.no_memory)
-        *ret_rc = BR_ENOMEM;
+        *ret_rc = r->arena.full || r->state->scratch.full ? BR_EFULL : BR_ENOMEM;
     br_arena_release(&r->state->scratch);
     return o;
 }
@@ -177,11 +199,17 @@ int attributes_profiles(struct br_node *node, struct br_item *item)
         .state = s, .config = node->config, .pool = node->host->pool, .metadata = item->metadata};
     br_arena_init(&r.arena, ARENA_MAX);
     br_extension_init(&r.extension, &r.arena, &s->matcher.view);
+    r.memo.arena = &r.arena;
+    s->list.memo = &r.memo;
     int rc = br_item_rewrite(item, levels[r.config->apply_to], on_message, &r);
     if (!rc && r.extension.fields.len)
         rc = br_item_rewrite_dictionary(item, &s->matcher.view, nothing, &r.extension.fields);
     br_extension_release(&r.extension);
+    rc = rc == BR_ENOMEM ? br_arena_why(&r.arena) : rc;
+    s->list.memo = NULL;
+    br_value_memo_release(&r.memo);
     br_map_free(r.known, NULL);
+    br_map_free(r.entries, NULL);
     br_arena_release(&r.arena);
     return rc;
 }

@@ -169,7 +169,7 @@ static void finish(struct br_item *item, int rc)
 {
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "filter: something has too many attributes");
+                       "filter: something has too many attributes, or is too large");
     else if (rc == BR_EINVAL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "filter: malformed data");
     else
@@ -195,6 +195,7 @@ static void consume(struct br_node *node, struct br_item *item)
     int rc = br_matcher_begin(m, item);
     if (!rc && br_matcher_active(m))
         rc = br_item_rewrite(item, 1u << BR_LEVEL_ITEM, on_item, m);
+    rc = rc == BR_ENOMEM ? br_arena_why(&m->arena) : rc;
     br_matcher_end(m);
     say(node, m->n_gave_up);
     m->n_gave_up = 0;

@@ -31,15 +31,11 @@ void join_found_copy(void *arg, const struct join_span *span)
  * JOIN_NO_SPAN. */
 static uint32_t read_tree(struct join_credit *c, const struct join_found *named)
 {
-    if (!c->local)
-        c->local = br_arena_calloc(c->arena, 1, sizeof *c->local);
-    if (!c->local)
-        return JOIN_NO_SPAN;
-    c->local->table = c->table;
-    c->local->cut = c->cut;
-    join_local_read(c->local, named->trace, named->service, named->service_len,
-                    join_service_hash(named->service, named->service_len));
-    uint32_t i = c->local->n > 1 ? join_local_find(c->local, named->span) : JOIN_NO_SPAN;
+    c->local = join_locals_get(&c->locals, named->trace, named->service, named->service_len,
+                               join_service_hash(named->service, named->service_len));
+    c->n_cut += !c->local && c->locals.steps > JOIN_STEPS_MAX;
+    uint32_t i = c->local && c->local->n > 1 ? join_local_find(c->local, named->span)
+                                             : JOIN_NO_SPAN;
     return i != JOIN_NO_SPAN && !c->local->parents[i] ? i : JOIN_NO_SPAN;
 }
 
@@ -47,7 +43,7 @@ static bool read_numbers(struct join_credit *c, const struct join_reading *s)
 {
     uint64_t need = s->n_times > s->n_values ? s->n_times : s->n_values;
     if (need > c->cap) {
-        uint64_t cap = need < 32 ? 64 : 2 * need;
+        uint64_t cap = join_numbers_cap(need);
         c->times = br_arena_alloc(c->arena, cap * sizeof *c->times);
         c->values = br_arena_alloc(c->arena, cap * sizeof *c->values);
         c->cap = c->times && c->values ? cap : 0;
@@ -83,7 +79,7 @@ static void on_added(void *arg, const struct join_span *span)
 static bool add(const struct join_credit *c, const struct join_sample *sample)
 {
     struct added added = {c, sample};
-    return join_table_add(c->table, sample, on_added, &added);
+    return join_table_add(c->locals.table, sample, on_added, &added);
 }
 
 static void add_share(struct join_credit *c, const struct join_meaning *m,
@@ -101,7 +97,7 @@ static void add_share(struct join_credit *c, const struct join_meaning *m,
         own.under = NULL;
     }
     own.span_id = named->span;
-    (void)(own.passed ? join_table_add(c->table, &own, NULL, NULL) : add(c, &own));
+    (void)(own.passed ? join_table_add(c->locals.table, &own, NULL, NULL) : add(c, &own));
 }
 
 /* The span that all timestamps are of, or JOIN_NO_SPAN. Puts each timestamp's span in its place. */
@@ -125,6 +121,18 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+/* Whether the steps that so many timestamps take are left. */
+static bool may_take(struct join_credit *c, uint64_t n_times)
+{
+    uint64_t steps = n_times * (c->local->n + 1);
+    if (c->locals.steps + steps > JOIN_STEPS_MAX) {
+        c->n_cut++;
+        return false;
+    }
+    c->locals.steps += steps;
+    return true;
+}
+
 bool join_credit_below(struct join_credit *c, const struct join_meaning *m,
                        const struct join_reading *s, const struct join_found *named,
                        const struct join_sample *sample)
@@ -132,10 +140,8 @@ bool join_credit_below(struct join_credit *c, const struct join_meaning *m,
     if (!s->n_times || !named->has_trace || !named->service_len)
         return false;
     uint32_t root = read_tree(c, named);
-    if (root == JOIN_NO_SPAN || c->steps + s->n_times * c->local->n > JOIN_STEPS_MAX ||
-        !read_numbers(c, s))
+    if (root == JOIN_NO_SPAN || !may_take(c, s->n_times) || !read_numbers(c, s))
         return false;
-    c->steps += s->n_times * c->local->n;
     uint32_t one = spans_of_times(c, s, root);
     if (one == root || (one == JOIN_NO_SPAN && s->n_values && s->n_values != s->n_times))
         return false; /* values that are of no timestamp cannot be shared out */

@@ -31,14 +31,13 @@ typedef void join_credited_fn(void *arg, const struct join_span *span,
 /* For the samples of one item; memory lies in `arena`. */
 struct join_credit {
     struct br_arena *arena;
-    struct join_table *table;
     join_credited_fn *on_credited; /* NULL: nobody wants to know */
     void *arg;
-    struct join_local *local; /* NULL: not needed so far */
-    double *cut;              /* as in join_local */
-    uint64_t *times, *values; /* of the sample at hand */
-    uint64_t cap;             /* of both */
-    uint64_t steps; /* done so far: past JOIN_STEPS_MAX samples are the span's that they name */
+    struct join_locals locals; /* `table` and `cut` are set; released by whoever made this */
+    const struct join_local *local; /* of the sample at hand */
+    uint64_t *times, *values;       /* of the sample at hand */
+    uint64_t cap;                   /* of both */
+    uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
 };
 
 /* Adds the sample's figures to the spans that were open at its timestamps. False when all of it

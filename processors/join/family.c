@@ -68,15 +68,15 @@ static struct join_relative relative(const struct record *r)
 
 unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
                            size_t service_len, uint64_t service_hash, struct join_relative *out,
-                           bool *ret_more)
+                           struct join_looked *ret)
 {
     uint64_t hash = family_hash(t, trace_id, service_hash & SERVICE_MASK);
     const struct record *r;
     struct walk w;
-    unsigned n = 0;
+    unsigned n = 0, step = 0;
     join_index_ask(t);
     begin(&w, t, &t->families[hash & t->families_mask]);
-    for (unsigned step = 0; (r = next(&w)) && step < STEPS_MAX; step++) {
+    for (; (r = next(&w)) && step < STEPS_MAX; step++) {
         bool ours = is_of(r, trace_id, service, service_len);
         if (ours && n == JOIN_FAMILY_MAX)
             break;
@@ -85,7 +85,7 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
         w.place = r->before;
     }
     end(&w);
-    *ret_more = r != NULL;
+    *ret = (struct join_looked){r != NULL, step};
     return n;
 }
 
@@ -103,7 +103,7 @@ static struct join_neighbour neighbour(const struct record *r, const struct wher
 }
 
 unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
-                               struct join_neighbour *out, bool *ret_more)
+                               struct join_neighbour *out, struct join_looked *ret)
 {
     uint64_t hash = thread_hash(t, thread, process);
     const struct record *r = NULL;
@@ -119,6 +119,6 @@ unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t p
         step++;
     }
     end(&w);
-    *ret_more = r != NULL;
+    *ret = (struct join_looked){r != NULL, step};
     return n;
 }

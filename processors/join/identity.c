@@ -38,7 +38,7 @@ static uint32_t hash_int(const struct join_table *t, int64_t v)
 }
 
 uint32_t join_where_hash(const struct join_table *t, const uint8_t *any, size_t len,
-                         const struct br_dictionary_view *view)
+                         struct join_texts *texts)
 {
     const uint8_t *p = any, *end = any + len;
     struct br_field f, v = {0};
@@ -47,15 +47,13 @@ uint32_t join_where_hash(const struct join_table *t, const uint8_t *any, size_t 
             v = f; /* of a oneof the last one counts */
     if (v.number == 3)
         return hash_int(t, (int64_t)v.value);
-    if (v.number == 8 && view) {
-        struct br_entry s = br_dictionary_string(view, (uint32_t)v.value);
-        return s.len ? join_table_hash(t, s.data, s.len) : 0;
-    }
+    if (v.number == 8 && texts)
+        return join_texts_hash(texts, v.value);
     return v.number == 1 && v.value ? join_table_hash(t, v.data, v.value) : 0;
 }
 
 static void read_pair(const struct join_table *t, const uint8_t *p, const uint8_t *end,
-                      const struct br_dictionary_view *view, struct join_identity *ret)
+                      struct join_texts *texts, struct join_identity *ret)
 {
     struct br_entry key = {0}, reference = {0};
     struct br_field f, value = {0};
@@ -64,22 +62,21 @@ static void read_pair(const struct join_table *t, const uint8_t *p, const uint8_
             key = (struct br_entry){f.data, (uint32_t)f.value};
         else if (f.number == 2)
             value = f;
-        else if (f.number == 3 && view)
-            reference = br_dictionary_string(view, (uint32_t)f.value);
+        else if (f.number == 3)
+            reference = join_texts_at(texts, f.value);
     }
     if (!key.len)
         key = reference;
     enum join_where where = key.len ? join_where_of(key.data, key.len) : JOIN_WHERES;
     if (where < JOIN_WHERES && value.data)
-        ret->v[where] = join_where_hash(t, value.data, value.value, view);
+        ret->v[where] = join_where_hash(t, value.data, value.value, texts);
 }
 
 void join_identity_read(const struct join_table *t, const uint8_t *p, const uint8_t *end,
-                        uint32_t field, const struct br_dictionary_view *view,
-                        struct join_identity *ret)
+                        uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number == field && f.wire == BR_WIRE_LEN)
-            read_pair(t, f.data, f.data + f.value, view, ret);
+            read_pair(t, f.data, f.data + f.value, texts, ret);
 }

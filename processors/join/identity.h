@@ -7,21 +7,19 @@
  */
 #pragma once
 
-#include "otlp/dictionary.h"
-#include "processors/join/table.h"
+#include "processors/join/texts.h"
 
 /* Which of them an attribute's key says; JOIN_WHERES: none. */
 enum join_where join_where_of(const void *key, size_t len);
 
-/* The hash of an AnyValue that is a text or an integer; 0 when it is neither, or empty. `view`
+/* The hash of an AnyValue that is a text or an integer; 0 when it is neither, or empty. `texts`
  * resolves references; NULL: there are none. */
 uint32_t join_where_hash(const struct join_table *t, const uint8_t *any, size_t len,
-                         const struct br_dictionary_view *view);
+                         struct join_texts *texts);
 
 /* Notes what the attributes (KeyValues, field `field`) between `p` and `end` say. */
 void join_identity_read(const struct join_table *t, const uint8_t *p, const uint8_t *end,
-                        uint32_t field, const struct br_dictionary_view *view,
-                        struct join_identity *ret);
+                        uint32_t field, struct join_texts *texts, struct join_identity *ret);
 
 /* False when both say on which thread, and it is not the same; ids count before names. */
 static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_id, uint32_t b_name)

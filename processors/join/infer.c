@@ -38,13 +38,14 @@ bool join_infer_may(const struct join_reading *s, const struct join_identity *wh
 static struct near *read_near(struct join_infer *i, uint32_t thread, uint32_t process)
 {
     struct join_neighbour found[JOIN_NEIGHBOURS_MAX];
-    bool more;
-    unsigned n = join_table_neighbours(i->table, thread, process, found, &more);
+    struct join_looked looked;
+    unsigned n = join_table_neighbours(i->table, thread, process, found, &looked);
+    i->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
     struct near *near = br_arena_calloc(i->arena, 1, sizeof *near);
     if (!near)
         return NULL;
     near->n = n;
-    near->since_ns = more && n ? found[n - 1].end_ns : more ? UINT64_MAX : 0;
+    near->since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
     near->spans = br_arena_calloc(i->arena, n, sizeof *near->spans);
     if (n && !near->spans)
         return NULL;
@@ -59,7 +60,7 @@ static const struct near *near_of(struct join_infer *i, const struct join_identi
     if (!i->threads)
         i->threads = br_map_new(THREADS_MAX);
     struct near *near = i->threads ? br_map_get(i->threads, key, sizeof key) : NULL;
-    if (i->threads && !near) {
+    if (i->threads && !near && i->steps <= JOIN_STEPS_MAX) {
         near = read_near(i, key[0], key[1]);
         if (near)
             (void)br_map_put(i->threads, key, sizeof key, near, NULL); /* full: read again */
@@ -70,8 +71,9 @@ static const struct near *near_of(struct join_infer *i, const struct join_identi
 static bool read_times(struct join_infer *i, const struct join_reading *s)
 {
     if (s->n_times > i->cap) {
-        i->times = br_arena_alloc(i->arena, 2 * s->n_times * sizeof *i->times);
-        i->cap = i->times ? 2 * s->n_times : 0;
+        uint64_t cap = join_numbers_cap(s->n_times);
+        i->times = br_arena_alloc(i->arena, cap * sizeof *i->times);
+        i->cap = i->times ? cap : 0;
     }
     if (i->cap)
         join_reading_times(s, i->times);
@@ -148,23 +150,37 @@ static const struct join_neighbour *deepest(const struct near *near, const uint1
     return n_above == n - 1 ? span : NULL;
 }
 
+/* The one span that a sample of that time was taken in. */
+static const struct join_neighbour *span_at(struct join_infer *i, const struct near *near,
+                                            const struct join_identity *where, uint64_t time_ns)
+{
+    uint16_t open[JOIN_NEIGHBOURS_MAX];
+    bool known = time_ns > near->since_ns || !near->since_ns;
+    unsigned n = known ? open_at(near, where, time_ns, open) : 0;
+    i->steps += near->n + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
+    return deepest(near, open, n);
+}
+
 const struct join_neighbour *join_infer_span(struct join_infer *i, const struct join_reading *s,
                                              const struct join_identity *where)
 {
     const struct near *near = near_of(i, where);
     const struct join_neighbour *span = NULL;
-    uint16_t open[JOIN_NEIGHBOURS_MAX];
-    if (!near || i->steps + s->n_times * near->n > JOIN_STEPS_MAX || !read_times(i, s))
+    if (i->steps + (near ? s->n_times * near->n : 0) > JOIN_STEPS_MAX) {
+        i->n_cut++;
         return NULL;
-    i->steps += s->n_times * near->n;
+    }
+    if (!near || !read_times(i, s))
+        return NULL;
     for (uint64_t k = 0; k < s->n_times; k++) {
-        unsigned n = i->times[k] > near->since_ns || !near->since_ns
-                         ? open_at(near, where, i->times[k], open)
-                         : 0;
-        const struct join_neighbour *one = deepest(near, open, n);
+        const struct join_neighbour *one = span_at(i, near, where, i->times[k]);
         if (!one || (span && one != span))
             return NULL;
         span = one;
+        if (i->steps > JOIN_STEPS_MAX) {
+            i->n_cut++;
+            return NULL;
+        }
     }
     return span;
 }

@@ -21,6 +21,7 @@ struct join_infer {
     uint64_t *times;
     uint64_t cap;
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
+    uint64_t n_cut; /* samples that would have taken more */
 };
 
 void join_infer_init(struct join_infer *i, struct join_table *table, struct br_arena *arena);

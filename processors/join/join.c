@@ -373,6 +373,7 @@ static void make_metrics(struct join *j)
     j->spans_entered = br_node_metric(n, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
     j->hold_full = br_node_metric(n, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
     j->families_cut = br_node_metric(n, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
+    j->steps_cut = br_node_metric(n, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
     j->table_bytes = br_node_metric(n, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
     j->table_spans = br_node_metric(n, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
     j->table_pending = br_node_metric(n, BR_GAUGE, "braid_join_table_pending_spans", NULL, NULL);

@@ -9,6 +9,7 @@
 #include "processors/join/policy.h"
 #include "processors/join/span_metrics.h"
 #include "processors/join/table.h"
+#include "processors/join/texts.h"
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
 #define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of profile.join */
@@ -61,7 +62,7 @@ struct join {
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
-    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut;
+    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
@@ -75,14 +76,13 @@ void join_count_folded(struct join *j, uint16_t type, double n, double value);
 void join_count_tally(struct join *j, const struct join_tally *tally);
 
 /* The identity of the service that a Resource describes: hashes with and without its instance (0:
- * the resource names none), and its name. References are resolved by `view`, which may be NULL. */
+ * the resource names none), and its name. References are resolved by `texts`, which may be NULL. */
 struct join_service {
     uint64_t service, instance;
     const uint8_t *name;
     size_t name_len;
 };
-struct join_service join_service_of(const struct br_part *part,
-                                    const struct br_dictionary_view *view);
+struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
 uint64_t join_service_hash(const uint8_t *name, size_t len);
 
 /* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */

@@ -64,13 +64,12 @@ static struct br_field only_element(struct br_field list)
     return n == 1 ? found : (struct br_field){0};
 }
 
-static bool read_id(const struct br_dictionary_view *view, struct br_field value, uint8_t *out,
+static bool read_id(struct join_texts *texts, struct br_field value, uint8_t *out,
                     size_t size)
 {
     struct br_field v = value_of(value.data, value.data + value.value);
     if (v.number == 5)
         v = only_element(v);
-    struct br_entry s;
     switch (v.number) {
     case 1:
         return br_hex_id((const char *)v.data, v.value, out, size);
@@ -79,14 +78,13 @@ static bool read_id(const struct br_dictionary_view *view, struct br_field value
     case 7:
         return read_bytes(v.data, v.value, out, size);
     case 8:
-        s = br_dictionary_string(view, (uint32_t)v.value);
-        return br_hex_id((const char *)s.data, s.len, out, size);
+        return join_texts_id(texts, v.value, out, size);
     default:
         return false;
     }
 }
 
-static void read_kind(const struct br_dictionary_view *view, const struct join_label_names *names,
+static void read_kind(struct join_texts *texts, const struct join_label_names *names,
                       struct br_entry key, struct br_field value, struct join_label *l)
 {
     size_t n = number_of(names->own, names->n_own, key);
@@ -98,18 +96,18 @@ static void read_kind(const struct br_dictionary_view *view, const struct join_l
     if (!value.data)
         return;
     n = number_of(names->span_id.v, names->span_id.n, key);
-    if (n != NOT_NAMED && read_id(view, value, l->id, 8))
+    if (n != NOT_NAMED && read_id(texts, value, l->id, 8))
         l->kind = JOIN_LABEL_SPAN_ID;
     if (n == NOT_NAMED) {
         n = number_of(names->trace_id.v, names->trace_id.n, key);
-        if (n != NOT_NAMED && read_id(view, value, l->id, 16))
+        if (n != NOT_NAMED && read_id(texts, value, l->id, 16))
             l->kind = JOIN_LABEL_TRACE_ID;
     }
     l->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
 }
 
-static struct join_label read_entry(const struct br_dictionary_view *view,
-                                    const struct join_label_names *names, const struct br_entry *e)
+static struct join_label read_entry(struct join_texts *texts, const struct join_label_names *names,
+                                    const struct br_entry *e)
 {
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f, value = {0};
@@ -117,32 +115,32 @@ static struct join_label read_entry(const struct br_dictionary_view *view,
     struct join_label l = {.where = JOIN_WHERES};
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == 1)
-            key = br_dictionary_string(view, (uint32_t)f.value);
+            key = join_texts_at(texts, f.value);
         else if (f.number == 2)
             value = f;
     }
     if (!key.len)
         return l;
-    read_kind(view, names, key, value, &l);
+    read_kind(texts, names, key, value, &l);
     enum join_where where = join_where_of(key.data, key.len);
     if (where < JOIN_WHERES && value.data) {
         l.where = (uint8_t)where;
-        l.hash = join_where_hash(names->table, value.data, value.value, view);
+        l.hash = join_where_hash(texts->table, value.data, value.value, texts);
     }
     return l;
 }
 
-struct join_label *join_labels_read(const struct br_dictionary_view *view,
-                                    const struct join_label_names *names, struct br_arena *arena,
-                                    bool *ret_any)
+struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
+                                    struct br_arena *arena, bool *ret_any)
 {
+    const struct br_dictionary_view *view = texts->view;
     uint32_t n = view->n[BR_TABLE_ATTRIBUTE];
     struct join_label *labels = br_arena_calloc(arena, n, sizeof *labels);
     bool any = false;
     if (labels && n)
         labels[0].where = JOIN_WHERES;
     for (uint32_t i = 1; labels && i < n; i++) {
-        labels[i] = read_entry(view, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
+        labels[i] = read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
         any = any || labels[i].kind || labels[i].where < JOIN_WHERES;
     }
     *ret_any = any;

@@ -11,7 +11,6 @@ struct join_label_names {
     struct br_strings span_id, trace_id; /* the first of a list wins */
     const char *const *own;              /* the keys that joined samples get */
     size_t n_own;
-    const struct join_table *table; /* whose secret hashes threads and processes */
 };
 
 enum join_label_kind { JOIN_LABEL_NONE, JOIN_LABEL_SPAN_ID, JOIN_LABEL_TRACE_ID, JOIN_LABEL_OWN };
@@ -29,6 +28,5 @@ struct join_label {
  * there; bytes of the right length; or, for spans, an integer with the id's 64 bits. Zero is no id.
  * `*ret_any` says whether any label has a kind or says where. Returns NULL when there is no memory.
  */
-struct join_label *join_labels_read(const struct br_dictionary_view *view,
-                                    const struct join_label_names *names, struct br_arena *arena,
-                                    bool *ret_any);
+struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
+                                    struct br_arena *arena, bool *ret_any);

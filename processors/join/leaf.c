@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/join/leaf.h"
 
+#include "base/steps.h"
 #include "wire/protobuf.h"
 
 void join_leaves_init(struct join_leaves *l, struct join_table *table,
@@ -8,7 +9,9 @@ void join_leaves_init(struct join_leaves *l, struct join_table *table,
 {
     l->table = table;
     l->view = view;
-    l->known = br_arena_calloc(arena, view->n[BR_TABLE_STACK], sizeof *l->known);
+    l->stacks = br_arena_calloc(arena, view->n[BR_TABLE_STACK], sizeof *l->stacks);
+    l->locations = br_arena_calloc(arena, view->n[BR_TABLE_LOCATION], sizeof *l->locations);
+    l->functions = br_arena_calloc(arena, view->n[BR_TABLE_FUNCTION], sizeof *l->functions);
 }
 
 /* The first number in field `field` of a table's entry, 0 when it has none. */
@@ -21,6 +24,7 @@ static uint64_t first_number(const struct br_dictionary_view *v, enum br_table t
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
     uint64_t number = 0;
+    br_steps_add(e->len);
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number != field)
             continue;
@@ -41,6 +45,7 @@ static uint64_t function_of(const struct br_dictionary_view *v, uint64_t locatio
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f, g;
     uint64_t function = 0;
+    br_steps_add(e->len);
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number != 3)
             continue;
@@ -53,20 +58,48 @@ static uint64_t function_of(const struct br_dictionary_view *v, uint64_t locatio
     return 0;
 }
 
-static uint32_t look_up(const struct join_leaves *l, uint32_t stack)
+/* Numbers are small, but for JOIN_FUNCTION_OTHER, which stays itself. */
+static uint32_t note(uint32_t *known, uint32_t number)
 {
-    uint64_t location = first_number(l->view, BR_TABLE_STACK, stack, 1);
-    uint64_t function = location ? function_of(l->view, location) : 0;
-    uint64_t name = function ? first_number(l->view, BR_TABLE_FUNCTION, function, 1) : 0;
+    *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;
+    return number;
+}
+
+static uint32_t recall(uint32_t known)
+{
+    return known == JOIN_FUNCTION_OTHER ? known : known - 1;
+}
+
+static uint32_t name_of(const struct join_leaves *l, uint64_t function)
+{
+    uint64_t name = first_number(l->view, BR_TABLE_FUNCTION, function, 1);
     struct br_entry text = br_dictionary_string(l->view, (uint32_t)name);
     return text.len ? join_table_function(l->table, text.data, text.len) : 0;
 }
 
+static uint32_t leaf_of_function(struct join_leaves *l, uint64_t function)
+{
+    if (!function || function >= l->view->n[BR_TABLE_FUNCTION])
+        return 0;
+    uint32_t *known = &l->functions[function];
+    return *known ? recall(*known) : note(known, name_of(l, function));
+}
+
+static uint32_t leaf_of_location(struct join_leaves *l, uint64_t location)
+{
+    if (!location || location >= l->view->n[BR_TABLE_LOCATION])
+        return 0;
+    uint32_t *known = &l->locations[location];
+    return *known ? recall(*known)
+                  : note(known, leaf_of_function(l, function_of(l->view, location)));
+}
+
 uint32_t join_leaf_of(struct join_leaves *l, uint32_t stack)
 {
-    if (!l->known || stack >= l->view->n[BR_TABLE_STACK])
+    if (!l->stacks || !l->locations || !l->functions || stack >= l->view->n[BR_TABLE_STACK])
         return 0;
-    if (!l->known[stack])
-        l->known[stack] = look_up(l, stack) + 1;
-    return l->known[stack] - 1;
+    uint32_t *known = &l->stacks[stack];
+    return *known ? recall(*known)
+                  : note(known, leaf_of_location(
+                                    l, first_number(l->view, BR_TABLE_STACK, stack, 1)));
 }

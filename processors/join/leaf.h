@@ -8,7 +8,8 @@
 struct join_leaves {
     struct join_table *table;
     const struct br_dictionary_view *view;
-    uint32_t *known; /* by stack: the function's number + 1; 0: not looked up. NULL: no memory */
+    /* By index: what was found of each, once; 0: nothing yet. NULL: no memory */
+    uint32_t *stacks, *locations, *functions;
 };
 
 /* For an item's dictionary; memory lies in `arena`. */

@@ -10,42 +10,62 @@
  */
 #pragma once
 
+#include "base/arena.h"
 #include "processors/join/table.h"
 
 #define JOIN_NO_SPAN UINT32_MAX
-#define JOIN_STEPS_MAX                                                                             \
-    (UINT64_C(1) << 26) /* for one item, so that none takes longer than a moment */
 
+/* What one item may take, so that none takes longer than a moment: a step is a span looked at. */
+#define JOIN_STEPS_MAX (UINT64_C(1) << 25)
+#define JOIN_STEPS_PER_LOOK 64u /* into the table, whose memory is far away */
+
+/* The spans of one trace and service. Those below one another are numbers in a row of `first`. */
 struct join_local {
-    struct join_table *table;
-    double *cut; /* counts traces of which not all spans of the service were read */
     uint8_t trace_id[16];
     uint64_t service_hash;
-    bool known;   /* what follows is of that trace and service */
-    bool figures; /* some of them have figures */
+    uint64_t multiplier; /* of the slots */
+    bool figures;        /* some of them have figures */
     unsigned n;
-    struct join_relative spans[JOIN_FAMILY_MAX];
-    uint16_t parents[JOIN_FAMILY_MAX]; /* index + 1; 0: a root */
-    uint16_t depths[JOIN_FAMILY_MAX];
-    uint16_t slots[2 * JOIN_FAMILY_MAX]; /* index + 1, by span id */
+    unsigned slot_bits;
+    struct join_relative *spans;
+    uint16_t *parents; /* index + 1; 0: a root */
+    uint16_t *depths;
+    uint16_t *first, *end; /* places of a span and those below it, in order of the tree */
+    uint16_t *slots;       /* index + 1, by span id */
 };
 
-/* Reads the spans of a trace (16 bytes) and a service, unless that is what it has. Zeroed at first;
- * `table` and `cut` are set. `join_local_forget` makes it read again. */
-void join_local_read(struct join_local *l, const uint8_t *trace_id, const uint8_t *service,
-                     size_t service_len, uint64_t service_hash);
-static inline void join_local_forget(struct join_local *l)
-{
-    l->known = false;
-}
+#define JOIN_LOCALS_BYTES (512u << 10) /* of an item's trees; past it they are forgotten */
+
+/* The trees that the samples or spans of one item belong to, each read once: zeroed at first, then
+ * `table` and `cut` set. Reading counts in `steps`. */
+struct join_locals {
+    struct join_table *table;
+    double *cut;    /* counts traces of which not all spans of the service were read */
+    uint64_t steps; /* done so far; past JOIN_STEPS_MAX nothing is looked up */
+    uint64_t multiplier;
+    struct br_arena arena;
+    struct br_map *known;           /* by trace and service */
+    const struct join_local *newest; /* the one asked for last */
+};
+
+/* The tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no memory.
+ * Lives until the next call. */
+const struct join_local *join_locals_get(struct join_locals *ls, const uint8_t *trace_id,
+                                         const uint8_t *service, size_t service_len,
+                                         uint64_t service_hash);
+void join_locals_release(struct join_locals *ls); /* accepts a zeroed one */
 
 /* The number of a span among them, or JOIN_NO_SPAN. */
 uint32_t join_local_find(const struct join_local *l, const uint8_t *span_id);
 
 /* True for `span` itself and for what is below it. */
-bool join_local_below(const struct join_local *l, uint32_t span, uint32_t top);
+static inline bool join_local_below(const struct join_local *l, uint32_t span, uint32_t top)
+{
+    return l->first[top] <= l->first[span] && l->first[span] < l->end[top];
+}
 
 /* The deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
- * known, which fits every thread); of several, what they have in common above them. */
+ * known, which fits every thread); of several, what they have in common above them. Takes as many
+ * steps as there are spans. */
 uint32_t join_local_open(const struct join_local *l, uint32_t root, uint64_t time_ns,
                          uint32_t thread, uint32_t thread_name);

@@ -12,7 +12,6 @@
 
 #define SPAN_ATTRIBUTES 9 /* field of Span */
 #define ARENA_MAX (64u << 20)
-#define STEPS_PER_LOOK 64u
 
 enum mark {
     MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
@@ -52,8 +51,8 @@ struct marking {
     struct join *j;
     struct br_arena arena;
     struct join_service service; /* of the part at hand */
-    struct join_local *local;    /* NULL without memory: spans are alone then */
-    uint64_t steps; /* done so far, of JOIN_STEPS_MAX: a look into the table counts as many */
+    struct join_locals locals;
+    uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
     unsigned has;   /* bits, of the span at hand */
     int rc;
 };
@@ -94,12 +93,17 @@ static const uint8_t *span_id_of(const struct br_span *span)
 
 static void add_below(struct marking *m, const struct br_span *span, struct sums *sums)
 {
-    struct join_local *l = m->local;
-    if (!l || !br_span_has_trace(&span->head) || !m->service.service || m->steps > JOIN_STEPS_MAX)
+    if (!br_span_has_trace(&span->head) || !m->service.service)
         return;
-    join_local_read(l, span->head.trace_id, m->service.name, m->service.name_len,
-                    m->service.service);
-    uint32_t top = l->figures ? join_local_find(l, span_id_of(span)) : JOIN_NO_SPAN;
+    const struct join_local *l =
+        join_locals_get(&m->locals, span->head.trace_id, m->service.name, m->service.name_len,
+                        m->service.service);
+    uint32_t top = l && l->figures ? join_local_find(l, span_id_of(span)) : JOIN_NO_SPAN;
+    if (!l || (top != JOIN_NO_SPAN && m->locals.steps > JOIN_STEPS_MAX)) {
+        m->n_cut += m->locals.steps > JOIN_STEPS_MAX;
+        return;
+    }
+    m->locals.steps += top != JOIN_NO_SPAN ? l->n : 0;
     for (uint32_t i = 0; top != JOIN_NO_SPAN && i < l->n; i++) {
         struct join_figures f;
         struct join_top f_top[JOIN_TOP_MAX];
@@ -107,7 +111,7 @@ static void add_below(struct marking *m, const struct br_span *span, struct sums
             !join_table_figures(m->j->table, span->head.trace_id,
                                 (const uint8_t *)&l->spans[i].span_id, &f, f_top))
             continue;
-        m->steps += STEPS_PER_LOOK;
+        m->locals.steps += JOIN_STEPS_PER_LOOK + f.n_top * JOIN_TOP_MAX / 2;
         join_figures_add(&sums->all, &f);
         join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &f, f_top);
         sums->any = true;
@@ -216,11 +220,7 @@ void join_mark_spans(struct join *j, struct br_item *item, bool figures)
     struct marking m = {.j = j};
     br_arena_init(&m.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
-    m.local = figures ? br_arena_calloc(&m.arena, 1, sizeof *m.local) : NULL;
-    if (m.local) {
-        m.local->table = j->table;
-        m.local->cut = j->families_cut;
-    }
+    m.locals = (struct join_locals){.table = j->table, .cut = j->families_cut};
     struct br_addition *additions =
         spans ? br_arena_calloc(&m.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
@@ -237,5 +237,7 @@ void join_mark_spans(struct join *j, struct br_item *item, bool figures)
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *j->marked += n_marked;
     }
+    *j->steps_cut += (double)m.n_cut;
+    join_locals_release(&m.locals);
     br_arena_release(&m.arena);
 }

@@ -9,10 +9,11 @@ uint16_t join_table_type(struct join_table *t, const char *name, size_t len)
     len = strnlen(name, len);
     pthread_mutex_lock(&t->names_lock);
     unsigned i = 0;
-    while (i < t->n_types && (strlen(t->types[i]) != len || memcmp(t->types[i], name, len) != 0))
+    while (i < t->n_types && (t->type_lens[i] != len || memcmp(t->types[i], name, len) != 0))
         i++;
     if (i == t->n_types && i < JOIN_TYPES - 1) {
-        t->types[i] = br_strndup(name, len);
+        t->types[i] = len <= UINT8_MAX ? br_strndup(name, len) : NULL;
+        t->type_lens[i] = (uint8_t)len;
         if (t->types[i])
             t->n_types++;
         else

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/map.h"
+#include "base/steps.h"
 #include "wire/protobuf.h"
 
 #define ATTRIBUTES 2 /* fields of Sample */
@@ -58,33 +60,75 @@ static inline void each(const struct br_field *f, void (*fn)(void *arg, uint64_t
         fn(arg, v);
 }
 
-/* A link to a span beats labels; without a trace id it leaves theirs. */
-static void take_link(const struct br_dictionary_view *view, uint64_t index, struct join_reading *s)
+#define SHORT 64 /* bytes of a link that are read again each time */
+
+/* The ids of a link; NULL: it has none of that length, or, of spans, the one that means none. */
+struct link {
+    const uint8_t *trace, *span;
+};
+
+static struct link read_link(const struct br_entry *e)
 {
     static const uint8_t none[16];
-    if (index == 0 || index >= view->n[BR_TABLE_LINK])
-        return;
-    const struct br_entry *e = &view->tables[BR_TABLE_LINK][index];
-    const uint8_t *p = e->data, *end = p + e->len, *trace = NULL, *span = NULL;
+    const uint8_t *p = e->data, *end = p + e->len;
+    struct link l = {NULL, NULL};
     struct br_field f;
+    br_steps_add(e->len);
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == 1)
-            trace = f.value == 16 ? f.data : NULL;
+            l.trace = f.value == 16 ? f.data : NULL;
         else if (f.number == 2)
-            span = f.value == 8 ? f.data : NULL;
+            l.span = f.value == 8 ? f.data : NULL;
     }
-    if (!span || memcmp(span, none, 8) == 0)
-        return;
-    s->linked = true;
-    s->span_id = span;
-    if (trace && memcmp(trace, none, 16) != 0)
-        s->trace_id = trace;
+    if (l.span && memcmp(l.span, none, 8) == 0)
+        l.span = NULL;
+    if (l.trace && memcmp(l.trace, none, 16) == 0)
+        l.trace = NULL;
+    return l;
 }
 
-void join_reading_of(const struct br_dictionary_view *view, const struct join_label *labels,
-                     const uint8_t *p, const uint8_t *end, struct join_reading *ret)
+/* A link with more than its ids, which any number of samples may have. */
+static struct link read_long_link(struct join_links *links, uint32_t i)
 {
-    struct reader r = {view, labels, ret};
+    if (!links->known)
+        links->known = br_map_new(links->view->n[BR_TABLE_LINK]);
+    struct link *l = links->known ? br_map_get(links->known, &i, sizeof i) : NULL;
+    if (!l && links->known && !links->no_memory) {
+        l = br_arena_alloc(links->arena, sizeof *l);
+        if (l)
+            *l = read_link(&links->view->tables[BR_TABLE_LINK][i]);
+        if (l && br_map_put(links->known, &i, sizeof i, l, NULL))
+            l = NULL;
+    }
+    links->no_memory = links->no_memory || !l;
+    return l ? *l : (struct link){NULL, NULL};
+}
+
+/* A link to a span beats labels; without a trace id it leaves theirs. */
+static void take_link(struct join_links *links, uint64_t index, struct join_reading *s)
+{
+    if (index == 0 || index >= links->view->n[BR_TABLE_LINK])
+        return;
+    const struct br_entry *e = &links->view->tables[BR_TABLE_LINK][index];
+    struct link l = e->len <= SHORT ? read_link(e) : read_long_link(links, (uint32_t)index);
+    if (!l.span)
+        return;
+    s->linked = true;
+    s->span_id = l.span;
+    if (l.trace)
+        s->trace_id = l.trace;
+}
+
+void join_links_release(struct join_links *l)
+{
+    br_map_free(l->known, NULL);
+    l->known = NULL;
+}
+
+void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
+                     const uint8_t *end, struct join_reading *ret)
+{
+    struct reader r = {links->view, labels, ret};
     struct br_field f;
     uint64_t link = 0;
     *ret = (struct join_reading){.body = p, .end = end};
@@ -100,7 +144,7 @@ void join_reading_of(const struct br_dictionary_view *view, const struct join_la
         else if (f.number == TIMES)
             ret->n_times += f.wire == BR_WIRE_LEN ? f.value / 8 : 1;
     }
-    take_link(view, link, ret);
+    take_link(links, link, ret);
 }
 
 static void put_number(void *arg, uint64_t v)

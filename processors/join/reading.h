@@ -6,6 +6,15 @@
 #include "processors/join/identity.h"
 #include "processors/join/labels.h"
 
+/* The links of an item; what long ones say is read once. Zeroed, then `view` and `arena` set. */
+struct join_links {
+    const struct br_dictionary_view *view;
+    struct br_arena *arena;
+    struct br_map *known; /* by index */
+    bool no_memory;       /* what they say is not to be used */
+};
+void join_links_release(struct join_links *l); /* accepts a zeroed one */
+
 struct join_reading {
     const uint8_t *body, *end;
     const uint8_t *trace_id, *span_id; /* NULL: none */
@@ -19,8 +28,14 @@ struct join_reading {
 };
 
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
-void join_reading_of(const struct br_dictionary_view *view, const struct join_label *labels,
+void join_reading_of(struct join_links *links, const struct join_label *labels,
                      const uint8_t *p, const uint8_t *end, struct join_reading *ret);
+
+/* How many numbers to make room for where so many are needed: few grow often, many once. */
+static inline uint64_t join_numbers_cap(uint64_t need)
+{
+    return need < 32 ? 64 : need < 4096 ? 2 * need : need;
+}
 
 /* Copies what it counts and when: `n_values` and `n_times` of them. */
 void join_reading_values(const struct join_reading *s, uint64_t *ret);

@@ -36,6 +36,8 @@ struct run {
     uint64_t came_ms, now_ms;
     struct br_arena arena;
     struct br_dictionary_view view;
+    struct join_texts texts;
+    struct join_links links;
     struct join_label *labels; /* by attribute index */
     bool any_label;
     struct join_meaning meaning; /* of the profile at hand */
@@ -344,7 +346,7 @@ static void join_sample(struct run *r, const uint8_t *p, const uint8_t *end,
                         struct br_addition *addition)
 {
     struct join_reading s;
-    join_reading_of(&r->view, r->any_label ? r->labels : NULL, p, end, &s);
+    join_reading_of(&r->links, r->any_label ? r->labels : NULL, p, end, &s);
     uint8_t unused = JOIN_FOUND, *memo = r->memo ? r->memo++ : &unused;
     if (s.span_id) {
         join_linked(r, &s, memo, addition);
@@ -398,13 +400,13 @@ static enum join_measure best_measure(struct run *r, const struct br_part *part)
 
 static void join_resource(struct run *r, const struct br_part *part, struct br_addition *additions)
 {
-    r->service = join_service_of(part, &r->view);
+    r->service = join_service_of(part, &r->texts);
     r->any_linked = false;
     if (r->j->config->infer) {
         size_t len;
         const uint8_t *resource = br_part_resource(part, &len);
         r->where = (struct join_identity){0};
-        join_identity_read(r->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, &r->view,
+        join_identity_read(r->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, &r->texts,
                            &r->where);
     }
     if (r->j->span_metrics.node)
@@ -419,7 +421,8 @@ static void join_resource(struct run *r, const struct br_part *part, struct br_a
 static void write_parts(struct run *r, struct br_addition **additions)
 {
     uint32_t n_parts = r->item->n_parts;
-    if (r->no_memory || join_extension_write(&r->extension, r->item))
+    if (r->no_memory || r->texts.no_memory || r->links.no_memory ||
+        join_extension_write(&r->extension, r->item))
         return; /* the samples pass as they came; the figures are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         struct br_part *part = &r->item->parts[i];
@@ -460,6 +463,7 @@ static void note_counts(struct run *r)
             if (r->counts[t][c])
                 join_count(r->j, t, (enum join_outcome)c, (double)r->counts[t][c]);
     *r->j->other_values += (double)r->n_other;
+    *r->j->steps_cut += (double)(r->credit.n_cut + r->infer.n_cut);
     join_count_tally(r->j, &r->tally);
 }
 
@@ -468,24 +472,27 @@ static bool prepare(struct run *r)
     const struct join_label_names names = {.span_id = r->j->config->labels.span_id,
                                            .trace_id = r->j->config->labels.trace_id,
                                            .own = r->j->keys,
-                                           .n_own = r->j->n_keys,
-                                           .table = r->j->table};
+                                           .n_own = r->j->n_keys};
     if (br_dictionary_index(r->item, &r->arena, &r->view))
         return false;
     if (r->j->policy.keep && r->pass != JOIN_PASS_FIRST) {
         r->folds = br_arena_calloc(&r->arena, r->item->n_items, 1);
         r->no_memory = !r->folds;
     }
-    r->labels = join_labels_read(&r->view, &names, &r->arena, &r->any_label);
+    join_texts_init(&r->texts, r->j->table, &r->view, &r->arena);
+    r->labels = join_labels_read(&r->texts, &names, &r->arena, &r->any_label);
+    r->links = (struct join_links){.view = &r->view, .arena = &r->arena};
     join_extension_init(&r->extension, &r->arena, &r->view);
     if (r->j->config->top_functions)
         join_leaves_init(&r->leaves, r->j->table, &r->view, &r->arena);
     join_infer_init(&r->infer, r->j->table, &r->arena);
     r->credit = (struct join_credit){
-        .arena = &r->arena, .table = r->j->table, .cut = r->j->families_cut, .arg = r};
+        .arena = &r->arena,
+        .locals = {.table = r->j->table, .cut = r->j->families_cut},
+        .arg = r};
     if (r->j->span_metrics.node)
         r->credit.on_credited = on_credited;
-    return r->labels != NULL;
+    return r->labels && !r->texts.no_memory;
 }
 
 uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass, uint8_t *memo,
@@ -512,6 +519,9 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
     if (r) {
         join_extension_release(&r->extension);
         join_infer_release(&r->infer);
+        join_locals_release(&r->credit.locals);
+        join_links_release(&r->links);
+        join_texts_release(&r->texts);
         br_free(r->undecided);
         br_arena_release(&r->arena);
     }

@@ -218,11 +218,17 @@ struct join_relative {
     bool figures; /* it has some */
 };
 
+/* How a list of spans was found. */
+struct join_looked {
+    bool more;      /* there may be older ones */
+    unsigned steps; /* records that were looked at */
+};
+
 /* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
- * how many. `service_hash` is what they were entered with. `*ret_more`: there may be older ones. */
+ * how many. `service_hash` is what they were entered with. */
 unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
                            size_t service_len, uint64_t service_hash, struct join_relative *out,
-                           bool *ret_more);
+                           struct join_looked *ret);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {
@@ -233,10 +239,9 @@ struct join_neighbour {
 };
 
 /* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
- * JOIN_NEIGHBOURS_MAX at most; says how many. `*ret_more`: there may be older ones. Needs a table
- * with threads. */
+ * JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
 unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
-                               struct join_neighbour *out, bool *ret_more);
+                               struct join_neighbour *out, struct join_looked *ret);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. */

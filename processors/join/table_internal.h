@@ -99,6 +99,7 @@ struct join_table {
     uint64_t late_evicted;       /* spans that left inside the window, and nobody counted yet */
     pthread_mutex_t names_lock;  /* of everything below */
     char *types[JOIN_TYPES];
+    uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* name -> its number */

@@ -112,7 +112,7 @@ static uint32_t drop_all(struct pieces *p, struct br_item *item, int rc)
     while ((piece = shift(p)))
         br_item_free(piece);
     uint32_t n = item->n_items;
-    if (rc == GROWS_TOO_MUCH) {
+    if (rc == GROWS_TOO_MUCH || rc == BR_EFULL) {
         br_item_settle(item, BR_FATE_DROPPED, LIMITS_TOO_LARGE, n);
         br_item_done(item);
         return n;

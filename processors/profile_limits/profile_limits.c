@@ -151,6 +151,7 @@ static int edit(struct br_node *node, struct br_item *item)
     if (!rc)
         rc = limits_edit_apply(&e, item);
     limits_edit_release(&e);
+    rc = rc == BR_ENOMEM ? br_arena_why(&s->arena) : rc;
     br_arena_release(&s->arena);
     return rc;
 }

@@ -42,9 +42,7 @@ static int redact_attribute(struct redact_dictionary *d, struct redact_walk *w, 
         else if (br_scan_tag(&f) == BR_SCAN_VARINT(UNIT))
             unit = f.value;
     }
-    struct br_entry key =
-        br_dictionary_string(&d->view, key_index < UINT32_MAX ? (uint32_t)key_index : UINT32_MAX);
-    int verdict = redact_key(w->rules, key.data, key.len);
+    int verdict = redact_key_at(w, key_index);
     if (verdict < 0)
         return verdict;
     if (verdict == REDACT_KEY_REMOVE) {
@@ -74,7 +72,8 @@ static int allocate(struct redact_dictionary *d, struct redact_walk *w)
         ok = d->entries[t] != NULL;
     }
     w->kept = ok ? br_arena_calloc(w->arena, n_strings, sizeof *w->kept) : NULL;
-    ok = w->kept != NULL;
+    w->keys_at = ok ? br_arena_calloc(w->arena, n_strings, 1) : NULL;
+    ok = w->kept && w->keys_at;
     for (size_t i = 0; i < BR_COUNT(w->values_at) && ok; i++) {
         w->values_at[i] = br_arena_calloc(w->arena, n_strings, sizeof *w->values_at[i]);
         ok = w->values_at[i] != NULL;

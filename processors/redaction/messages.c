@@ -262,6 +262,27 @@ static int read_key(const struct redact_walk *w, const struct br_field *f, const
     return 0;
 }
 
+int redact_key_at(struct redact_walk *w, uint64_t i)
+{
+    if (i >= w->view->n[BR_TABLE_STRING])
+        return redact_key(w->rules, NULL, 0);
+    if (!w->keys_at[i]) {
+        struct br_entry key = br_dictionary_string(w->view, (uint32_t)i);
+        int verdict = redact_key(w->rules, key.data, key.len);
+        if (verdict < 0)
+            return verdict;
+        w->keys_at[i] = (uint8_t)verdict;
+    }
+    return w->keys_at[i];
+}
+
+static int judge_key(struct redact_walk *w, const struct pair *pair)
+{
+    if (!pair->inline_key && pair->key_index && w->view)
+        return redact_key_at(w, pair->key_index);
+    return redact_key(w->rules, pair->key.data, pair->key.len);
+}
+
 static int attribute(struct redact_walk *w, const struct br_field *f, const uint8_t *next, bool top,
                      bool pass)
 {
@@ -269,7 +290,7 @@ static int attribute(struct redact_walk *w, const struct br_field *f, const uint
     int rc = read_key(w, f, next, &pair);
     if (rc)
         return rc;
-    int key = pass ? REDACT_KEY_PASS : redact_key(w->rules, pair.key.data, pair.key.len);
+    int key = pass ? REDACT_KEY_PASS : judge_key(w, &pair);
     if (key < 0)
         return key;
     if (key == REDACT_KEY_REMOVE && top) {

@@ -40,6 +40,7 @@ struct redact_walk {
     const struct br_dictionary_view *view;
     uint32_t *values_at[2]; /* by string: what becomes of it as a value, looked at and as a whole:
                                REDACT_UNKNOWN, REDACT_STAYS or the string in its place */
+    uint8_t *keys_at;       /* by string: what the rules say of it as a key; 0: not asked yet */
     struct br_str more;     /* fields of the dictionary to add */
     uint32_t n_added;       /* strings in it */
     bool *kept;             /* by string: something that stays refers to it */
@@ -64,6 +65,9 @@ int redact_value(struct redact_walk *w, const struct br_field *f, const uint8_t 
 
 /* Adds a string to the dictionary of the item; its index. Failure is w->more.failed. */
 uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len);
+
+/* What the rules say of string `i` as a key: asks once. As redact_key. */
+int redact_key_at(struct redact_walk *w, uint64_t i);
 
 /* Notes that something that stays refers to the string. */
 static inline void redact_keep(struct redact_walk *w, uint64_t i)

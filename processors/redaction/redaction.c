@@ -114,6 +114,7 @@ static void consume(struct br_node *node, struct br_item *item)
     redact_rules_begin(&s->rules, item->size);
     int rc = item->signal == BR_TRACES ? redact_parts(&s->walk, item) : redact_profiles(s, item);
     br_splice_begin(&s->walk.splice, NULL, 0);
+    rc = rc == BR_ENOMEM ? br_arena_why(&s->arena) : rc;
     br_arena_release(&s->arena);
     uint64_t held;
     if (s->rules.n_gave_up &&

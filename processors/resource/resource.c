@@ -106,14 +106,15 @@ static struct br_entry string_at(const void *arg, uint64_t i)
 /* The Resource with references written inline, in a new buffer. */
 static int write_inline(struct job *j, const struct resource_input *in, struct br_buf **ret)
 {
-    if (!j->indexed && br_dictionary_index(j->item, &j->item->arena, &j->dictionary))
-        return BR_ENOMEM;
+    int rc = j->indexed ? 0 : br_dictionary_index(j->item, &j->item->arena, &j->dictionary);
+    if (rc)
+        return rc;
     j->indexed = true;
     *ret = br_buf_new(j->item->host->pool, in->len);
     if (!*ret)
         return BR_ENOMEM;
     const struct br_inliner inliner = {ret, BR_BUF_MAX, string_at, &j->dictionary};
-    int rc = br_attributes_inline(&inliner, in->data, in->len, BR_RESOURCE_ATTRIBUTES);
+    rc = br_attributes_inline(&inliner, in->data, in->len, BR_RESOURCE_ATTRIBUTES);
     if (rc)
         *ret = br_buf_unref(*ret);
     return rc;
@@ -126,7 +127,7 @@ static int apply(struct job *j, const uint8_t *data, size_t len)
     if (br_attributes_read(m, BR_RESOURCE_ATTRIBUTES, data, len) &&
         br_rules_apply(&j->state->rules, m, j->metadata))
         return 0;
-    return m->too_many ? BR_EFULL : BR_ENOMEM;
+    return m->too_many ? BR_EFULL : br_arena_why(&j->state->scratch);
 }
 
 /* The result behind a copy of the input where it is to be remembered, else alone. */
@@ -214,7 +215,7 @@ static void consume(struct br_node *node, struct br_item *item)
     say(node);
     if (rc == BR_EFULL)
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "resource: a Resource has too many attributes");
+                       "resource: a Resource has too many attributes, or becomes too large");
     else if (rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "resource: out of memory");
     else

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "base/steps.h"
 
@@ -83,6 +84,20 @@ void *br_arena_alloc(struct br_arena *a, size_t size)
     void *p = (char *)b->data + b->used;
     b->used += aligned;
     return p;
+}
+
+bool br_arena_has(const struct br_arena *a, const void *p)
+{
+    uintptr_t at = (uintptr_t)p;
+    for (const struct br_arena_block *b = a->blocks; b; b = b->next)
+        if (at >= (uintptr_t)b->data && at < (uintptr_t)b->data + b->size)
+            return true;
+    return false;
+}
+
+int br_arena_why(const struct br_arena *a)
+{
+    return a->full ? BR_EFULL : BR_ENOMEM;
 }
 
 void *br_arena_calloc(struct br_arena *a, size_t n, size_t size)

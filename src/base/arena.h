@@ -35,6 +35,13 @@ void *br_arena_alloc(struct br_arena *a, size_t size);
 /* As br_arena_alloc, zeroed, for `n` elements; NULL on overflow too. */
 void *br_arena_calloc(struct br_arena *a, size_t n, size_t size);
 
+/* Why the last allocation failed: BR_EFULL for the maximum, which trying again cannot help, or
+ * BR_ENOMEM. */
+int br_arena_why(const struct br_arena *a);
+
+/* Whether `p` points into memory of the arena. Takes a step for each of its blocks. */
+bool br_arena_has(const struct br_arena *a, const void *p);
+
 /* A terminated copy of `len` bytes; NULL as br_arena_alloc. */
 char *br_arena_strndup(struct br_arena *a, const char *s, size_t len);
 

@@ -49,7 +49,7 @@ struct br_dictionary_view {
 };
 
 /* Indexes all dictionary parts of `item` (several count as one, concatenated); the arrays live in
- * `arena`. Returns 0 or BR_ENOMEM. */
+ * `arena`. Returns 0, BR_EFULL when they do not fit into it, or BR_ENOMEM. */
 int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
                         struct br_dictionary_view *ret);
 
@@ -93,8 +93,8 @@ typedef int br_split_fn(struct br_item *piece, void *arg);
  * piece has a dictionary with only the entries that it uses, owes nothing, has no metadata, and
  * goes to `fn`, which takes it and returns 0 to go on. The parts of a Profile repeat what is not
  * samples, but original_payload, which goes with the first. `item` stays the caller's, unchanged.
- * Returns 0, BR_ENOMEM, BR_EINVAL for what no walk has accepted, or what `fn` returned; the pieces
- * handed out so far are fn's to undo. */
+ * Returns 0, BR_ENOMEM, BR_EFULL for what is too large to be cut, BR_EINVAL for what no walk has
+ * accepted, or what `fn` returned; the pieces handed out so far are fn's to undo. */
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,
                       br_split_fn *fn, void *arg);
 
@@ -110,6 +110,6 @@ bool br_item_has_references(const struct br_item *item);
 
 /* Rewrites them inline, in place of the item's parts; does nothing where there are none. For
  * exporters to peers that are not known to resolve them. The dictionary keeps its entries and their
- * numbers. Returns 0, BR_ENOMEM (what was rewritten so far is good), or BR_EINVAL for what no walk
- * has accepted. */
+ * numbers. Returns 0, BR_ENOMEM or BR_EFULL (a part would pass BR_BUF_MAX; what was rewritten so far
+ * is good), or BR_EINVAL for what no walk has accepted. */
 int br_item_inline_references(struct br_item *item);

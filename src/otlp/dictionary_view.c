@@ -33,7 +33,7 @@ int br_dictionary_index(const struct br_item *item, struct br_arena *arena,
     for (size_t t = 0; t < BR_TABLES; t++) {
         v.tables[t] = br_arena_calloc(arena, v.n[t], sizeof *v.tables[t]);
         if (!v.tables[t])
-            return BR_ENOMEM;
+            return br_arena_why(arena);
         v.n[t] = 0;
     }
     scan_item(item, &v, true);

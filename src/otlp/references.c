@@ -232,5 +232,5 @@ int br_item_inline_references(struct br_item *item)
     }
     br_rope_release(&hold);
     br_arena_release(&arena);
-    return rc == BR_EFULL ? BR_ENOMEM : rc;
+    return rc;
 }

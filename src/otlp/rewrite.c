@@ -258,7 +258,7 @@ int br_item_rewrite(struct br_item *item, unsigned levels, br_visit_fn *visit, v
     else
         commit(item, fresh);
     br_free(fresh);
-    return rc == BR_EFULL ? BR_ENOMEM : rc;
+    return rc;
 }
 
 /* --- The dictionary ------------------------------------------------------------------------- */
@@ -352,5 +352,5 @@ int br_item_rewrite_dictionary(struct br_item *item, const struct br_dictionary_
             br_part_set_bytes(item, &item->parts[i], fresh[i].buf);
     }
     br_free(fresh);
-    return rc ? BR_ENOMEM : 0;
+    return rc;
 }

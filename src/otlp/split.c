@@ -291,7 +291,7 @@ static int split(const struct br_item *item, unsigned n_levels, uint32_t max_ite
     br_merger_release(&s.merge);
     for (unsigned i = 0; i < LEVELS; i++)
         br_free(s.levels[i].heads);
-    return rc == BR_EFULL ? BR_ENOMEM : rc;
+    return rc;
 }
 
 int br_profiles_split(const struct br_item *item, uint32_t max_items, size_t max_bytes,

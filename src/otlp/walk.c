@@ -12,19 +12,32 @@
 #define LEN (BR_WIRE_LEN + 1)
 #define VARINT (BR_WIRE_VARINT + 1)
 #define I64 (BR_WIRE_I64 + 1)
+#define SHORT_STRING 127 /* the walk over the string table takes no note of the length of shorter ones */
 
 bool br_walk_malformed(struct br_walker *w)
 {
     return br_walk_fail(w, "malformed protobuf");
 }
 
-bool br_walk_too_deep(struct br_walker *w)
+bool br_walk_too_big(struct br_walker *w, const char *what)
 {
     if (!w->what) {
-        w->what = "messages are nested too deep";
+        w->what = what;
         w->code = BR_ETOOBIG;
     }
     return false;
+}
+
+bool br_walk_no_memory(struct br_walker *w)
+{
+    w->code = BR_ENOMEM;
+    w->what = "out of memory";
+    return false;
+}
+
+bool br_walk_too_deep(struct br_walker *w)
+{
+    return br_walk_too_big(w, "messages are nested too deep");
 }
 
 bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n)
@@ -96,7 +109,7 @@ static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *
         if ((f.number == 5 || f.number == 6) &&
             !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == 6))
             return false;
-        if (f.number == 8 && !br_walk_index(w, f.value, 5))
+        if (f.number == 8 && !br_walk_reference(w, f.value))
             return false;
     }
     return true;
@@ -148,7 +161,7 @@ bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 3 && !br_walk_index(w, f.value, 5))
+        if (f.number == 3 && !br_walk_reference(w, f.value))
             return false;
         if (f.number == 1 && !br_walk_string(w, f.data, f.value))
             return false;
@@ -221,17 +234,23 @@ void br_walk_note_resource(struct br_walker *w, struct br_part *part, const stru
     part->res_body_at = (uint32_t)(f->data - part->raw);
 }
 
+/* Room for this part and all behind it, should each be written anew. */
+static struct br_buf *united_new(const struct br_item *item, const struct br_part *part)
+{
+    size_t size = 0;
+    for (const struct br_part *p = part; p < item->parts + item->n_parts; p++)
+        size += (size_t)p->raw_len + 2 * BR_VARINT_MAX;
+    return br_buf_new(part->buf->pool, size);
+}
+
 /* A Resource that occurs twice is, by protobuf's rule, the merge of both, which is their bytes one
  * after the other. Rewrites such a part so that everything after the walk finds one. */
-static bool unite_resources(struct br_walker *w, struct br_part *part)
+static bool unite_resources(struct br_walker *w, const struct br_item *item, struct br_part *part)
 {
     const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
-    struct br_buf *buf = br_buf_new(part->buf->pool, (size_t)part->raw_len + 2 * BR_VARINT_MAX);
-    if (!buf) {
-        w->code = BR_ENOMEM;
-        w->what = "out of memory";
-        return false;
-    }
+    struct br_buf *buf = w->united;
+    if (!buf && !(buf = w->united = united_new(item, part)))
+        return br_walk_no_memory(w);
     struct br_field f;
     size_t resource_len = 0, rest_len = 0;
     for (const uint8_t *p = body, *next; p < end; p = next) {
@@ -241,9 +260,9 @@ static bool unite_resources(struct br_walker *w, struct br_part *part)
         else
             rest_len += (size_t)(next - p);
     }
-    uint8_t *out = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    uint8_t *raw = buf->data + buf->len, *out = br_put_varint(raw, BR_TAG(1, BR_WIRE_LEN));
     out = br_put_varint(out, br_len_size(1, resource_len) + rest_len);
-    part->body_at = (uint32_t)(out - buf->data);
+    part->body_at = (uint32_t)(out - raw);
     out = br_put_varint(out, BR_TAG(1, BR_WIRE_LEN));
     out = br_put_varint(out, resource_len);
     for (int resources = 1; resources >= 0; resources--) {
@@ -257,9 +276,9 @@ static bool unite_resources(struct br_walker *w, struct br_part *part)
     }
     buf->len = (uint32_t)(out - buf->data);
     br_buf_unref(part->buf);
-    part->buf = buf;
-    part->raw = buf->data;
-    part->raw_len = buf->len;
+    part->buf = br_buf_ref(buf);
+    part->raw = raw;
+    part->raw_len = (uint32_t)(out - raw);
     part->res_at = part->res_body_at = part->body_at;
     part->res_len = 0;
     part->n_items = 0;
@@ -286,6 +305,42 @@ static int report(const struct br_walker *w, enum br_signal signal, struct br_er
                       w->what ? w->what : "malformed protobuf", version);
 }
 
+/* A neighbour of the last part that nobody knows either becomes part of it. */
+static bool join_other(struct br_item *item, const struct br_part *part)
+{
+    struct br_part *last = item->n_parts ? &item->parts[item->n_parts - 1] : NULL;
+    if (!last || last->kind != BR_PART_OTHER || part->kind != BR_PART_OTHER ||
+        last->raw + last->raw_len != part->raw)
+        return false;
+    last->raw_len += part->raw_len;
+    item->size += part->raw_len;
+    return true;
+}
+
+/* Without content a part is not kept: but the first dictionary, which a peer may look for. */
+static bool is_empty(struct br_walker *w, const struct br_part *part)
+{
+    if (part->kind == BR_PART_OTHER || part->body_at < part->raw_len)
+        return false;
+    return part->kind == BR_PART_RESOURCE || w->n_dictionaries > 1;
+}
+
+static int add_part(struct br_walker *w, struct br_item *item, const struct br_part *part,
+                    size_t len)
+{
+    w->n_dictionaries += part->kind == BR_PART_DICTIONARY;
+    if (is_empty(w, part) || join_other(item, part))
+        return 0;
+    if (item->n_parts >= BR_WALK_PARTS + len / BR_WALK_PART_BYTES) {
+        (void)br_walk_too_big(w, "too many parts, of too few bytes each");
+        return BR_ETOOBIG;
+    }
+    if (br_item_add_part(item, part) == 0)
+        return 0;
+    br_walk_no_memory(w);
+    return BR_ENOMEM;
+}
+
 /* Cuts the request into its top-level fields; field 1 is left for the second pass. */
 static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, const uint8_t *data,
                size_t len)
@@ -293,6 +348,7 @@ static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, co
     static const uint8_t wires[] = {0, LEN, LEN};
     const uint8_t *p = data, *end = data + len;
     struct br_field f;
+    int rc;
     while (p < end) {
         const uint8_t *at = p;
         p = br_walk_field(w, p, end, wires, item->signal == BR_PROFILES ? 3 : 2, &f);
@@ -311,11 +367,8 @@ static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, co
             if (w->exact && !br_walk_dictionary_count(w, f.data, p))
                 return BR_EINVAL;
         }
-        if (br_item_add_part(item, &part)) {
-            w->code = BR_ENOMEM;
-            w->what = "out of memory";
-            return BR_ENOMEM;
-        }
+        if ((rc = add_part(w, item, &part, len)))
+            return rc;
     }
     return 0;
 }
@@ -330,7 +383,7 @@ static bool walk_resource_part(struct br_walker *w, struct br_item *item, struct
     if (!w->resources_twice)
         return true;
     w->scope = w->item = w->inner = -1;
-    return unite_resources(w, part) && walk(w, item, part);
+    return unite_resources(w, item, part) && walk(w, item, part);
 }
 
 static bool walk_parts(struct br_walker *w, struct br_item *item)
@@ -357,37 +410,58 @@ static bool walk_parts(struct br_walker *w, struct br_item *item)
     return true;
 }
 
-/* Walks again to say which index is outside its table. */
-static int find_index(struct br_walker *w, struct br_item *item, struct br_buf *buf,
-                      const uint8_t *data, size_t len, struct br_err *err)
+static struct br_walker walker(const struct br_walk_options *options, bool exact)
 {
-    *w = (struct br_walker){.options = w->options,
-                            .max_depth = w->max_depth,
-                            .resource = -1,
-                            .scope = -1,
-                            .item = -1,
-                            .inner = -1,
-                            .exact = true};
+    return (struct br_walker){.options = options,
+                              .max_depth = options->max_depth ? options->max_depth : BR_WALK_DEPTH,
+                              .resource = -1,
+                              .scope = -1,
+                              .item = -1,
+                              .inner = -1,
+                              .longest = SHORT_STRING,
+                              .exact = exact};
+}
+
+/* Walks again to say which index is outside its table. */
+static void find_index(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+                       const uint8_t *data, size_t len)
+{
+    br_buf_unref(w->united);
+    *w = walker(w->options, true);
     br_item_clear_parts(item);
     if (cut(w, item, buf, data, len) == 0)
         (void)walk_parts(w, item);
-    return report(w, item->signal, err);
+}
+
+/* What is counted in a whole request. References mean nothing in traces. */
+static bool walk_totals(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+                        const uint8_t *data, size_t len)
+{
+    uint64_t n_entries = 0;
+    if (item->signal != BR_PROFILES)
+        return true;
+    if (!br_walk_indices_fit(w)) {
+        find_index(w, item, buf, data, len);
+        return false;
+    }
+    w->resource = w->scope = w->item = w->inner = -1;
+    for (size_t i = 0; i < BR_COUNT(w->n_tables); i++)
+        n_entries += w->n_tables[i];
+    if (n_entries > BR_WALK_ENTRIES + len / BR_WALK_ENTRY_BYTES)
+        return br_walk_too_big(w, "too many dictionary entries, of too few bytes each");
+    return br_walk_inlined_fits(w, item, len);
 }
 
 static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
                      const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
 {
-    struct br_walker w = {.options = options,
-                          .max_depth = options->max_depth ? options->max_depth : BR_WALK_DEPTH,
-                          .resource = -1,
-                          .scope = -1,
-                          .item = -1,
-                          .inner = -1};
-    if (cut(&w, item, buf, data, len) || !walk_parts(&w, item))
+    struct br_walker w = walker(options, false);
+    w.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
+    bool ok = cut(&w, item, buf, data, len) == 0 && walk_parts(&w, item) &&
+              walk_totals(&w, item, buf, data, len);
+    br_buf_unref(w.united);
+    if (!ok)
         return report(&w, item->signal, err);
-    /* References mean nothing in traces. */
-    if (item->signal == BR_PROFILES && !br_walk_indices_fit(&w))
-        return find_index(&w, item, buf, data, len, err);
     *ret_bad = w.bad_utf8;
     return 0;
 }

@@ -17,7 +17,12 @@ struct br_walker {
     int code;              /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
     long resource, scope, item, inner; /* where: indices, -1 before the first */
     bool resources_twice;  /* the part has more than one Resource field */
+    struct br_buf *united; /* where such parts are written anew; NULL before the first */
+    uint32_t n_dictionaries;
+    uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
+    uint64_t longest;      /* bytes of the longest string, or more */
     uint32_t cap_spans;    /* traces: room in the item's list */
+    uint64_t most_spans;   /* in it */
     uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
     /* A first walk over profiles only notes the largest index into each table, and compares when all
      * tables are counted. When one is too large, a second walk finds out where it stands. */
@@ -37,6 +42,8 @@ static inline bool br_walk_fail(struct br_walker *w, const char *what)
 }
 
 bool br_walk_malformed(struct br_walker *w);
+bool br_walk_no_memory(struct br_walker *w);
+bool br_walk_too_big(struct br_walker *w, const char *what); /* BR_ETOOBIG */
 bool br_walk_too_deep(struct br_walker *w);
 bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n);
 
@@ -183,6 +190,17 @@ bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *
 /* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
 void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
                            const uint8_t *next);
+
+/* A reference in attributes, as br_walk_index into the strings. */
+BR_HOT bool br_walk_reference(struct br_walker *w, uint64_t index)
+{
+    w->n_references++;
+    return br_walk_index(w, index, 5);
+}
+
+/* False when the references of a request of `len` bytes would take more than they may when they are
+ * written inline: after a walk, when all indices fit. */
+bool br_walk_inlined_fits(struct br_walker *w, const struct br_item *item, size_t len);
 
 /* True when every index noted lies in its table (0 always does). */
 bool br_walk_indices_fit(const struct br_walker *w);

@@ -342,6 +342,7 @@ static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, co
     case LINKS:
         return walk_link(w, p, end);
     case STRINGS:
+        w->longest = (size_t)(end - p) > w->longest ? (size_t)(end - p) : w->longest;
         return br_walk_string(w, p, (size_t)(end - p));
     case ATTRIBUTES:
         return walk_attribute(w, p, end);
@@ -411,14 +412,17 @@ static const uint8_t *walk_remembered(struct br_walker *w, struct br_buf *buf, u
                                       const uint8_t *p, const uint8_t *end)
 {
     struct br_walk_memo *memo = w->options->memo;
-    uint64_t outer[N_TABLES];
+    uint64_t outer[N_TABLES], longest = w->longest, references = w->n_references;
     uint32_t before = w->n_tables[table], bad = w->bad_utf8;
     const uint8_t *start = p;
     size_t known = memo->tables[table].len, passed = 0;
     memcpy(outer, w->largest, sizeof outer);
     memset(w->largest, 0, sizeof w->largest);
+    w->longest = 0;
     if (known && known <= (size_t)(end - p) && memcmp(p, memo->tables[table].data, known) == 0) {
         w->n_tables[table] += memo->tables[table].n;
+        w->n_references += memo->tables[table].n_references;
+        w->longest = memo->tables[table].longest;
         memcpy(w->largest, memo->tables[table].largest, sizeof w->largest);
         p += known;
         passed = known;
@@ -431,7 +435,10 @@ static const uint8_t *walk_remembered(struct br_walker *w, struct br_buf *buf, u
         memo->tables[table].len = (size_t)(p - start);
         memo->tables[table].n = w->n_tables[table] - before;
         memcpy(memo->tables[table].largest, w->largest, sizeof w->largest);
+        memo->tables[table].n_references = w->n_references - references;
+        memo->tables[table].longest = w->longest;
     }
+    w->longest = longest > w->longest ? longest : w->longest;
     for (int t = 0; t < N_TABLES; t++)
         if (outer[t] > w->largest[t])
             w->largest[t] = outer[t];

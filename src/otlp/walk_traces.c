@@ -224,10 +224,11 @@ static struct br_span *span_slot(struct br_walker *w, struct br_item *item, uint
     if (n == w->cap_spans) {
         size_t first = SPANS_FIRST + bytes / SPAN_BYTES;
         uint32_t cap = n ? n * 2 : first < SPANS_FIRST_MAX ? (uint32_t)first : SPANS_FIRST_MAX;
+        cap = cap < w->most_spans ? cap : (uint32_t)w->most_spans;
         cap = cap < SPANS_MAX ? cap : SPANS_MAX;
         if (n == cap) {
-            w->what = "more spans than one request may have";
-            w->code = BR_ETOOBIG;
+            (void)br_walk_too_big(w, n == SPANS_MAX ? "more spans than one request may have"
+                                                    : "too many spans, of too few bytes each");
             return NULL;
         }
         size_t room = cap * sizeof *item->spans;

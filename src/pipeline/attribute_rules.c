@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -348,12 +349,43 @@ static void assign(const struct br_rule *rule, struct br_attributes *m, const ch
         br_attributes_put(m, rule->key, rule->key_len, v);
 }
 
+#define SHORT 64 /* bytes of a value that are worked on each time */
+
+static bool work_out(const struct br_rule *rule, struct br_value v, struct br_arena *arena,
+                     struct br_value *ret)
+{
+    return rule->action == BR_RULE_HASH ? br_value_hash(v, arena, ret)
+                                        : br_value_convert(v, rule->to, arena, ret);
+}
+
+/* What the rule, which hashes or converts, makes of a value. Hashing is dear for short ones, too. */
+static bool result_of(const struct br_rule *rule, struct br_attributes *m, struct br_value v,
+                      struct br_value *ret)
+{
+    struct br_value_memo *memo = m->memo;
+    const uintptr_t key[] = {(uintptr_t)rule, (uintptr_t)v.data, v.len};
+    bool is_short = v.len <= SHORT && (rule->action != BR_RULE_HASH || !memo || memo->arena->full);
+    if (!memo || is_short || br_arena_has(m->arena, v.data)) /* that is of this list alone */
+        return work_out(rule, v, m->arena, ret);
+    if (!memo->known && !(memo->known = br_map_new(BR_VALUE_MEMO_MAX)))
+        return false;
+    struct br_value *known = br_map_get(memo->known, key, sizeof key);
+    if (!known) {
+        known = br_arena_alloc(memo->arena, sizeof *known);
+        if (!known || !work_out(rule, v, memo->arena, known) ||
+            br_map_put(memo->known, key, sizeof key, known, NULL) == BR_ENOMEM)
+            return false;
+    }
+    *ret = *known;
+    return true;
+}
+
 static void act(const struct br_rule *rule, struct br_attributes *m, struct br_attribute *p)
 {
     struct br_value v;
     if (rule->action == BR_RULE_DELETE)
         p->deleted = true;
-    else if (br_value_hash(p->value, m->arena, &v))
+    else if (result_of(rule, m, p->value, &v))
         br_attribute_set(p, v);
     else
         m->no_memory = true;
@@ -400,7 +432,7 @@ static void convert(const struct br_rule *rule, struct br_attributes *m)
 {
     struct br_attribute *p = br_attributes_find(m, rule->key, rule->key_len);
     struct br_value v;
-    if (p && br_value_convert(p->value, rule->to, m->arena, &v))
+    if (p && result_of(rule, m, p->value, &v))
         br_attribute_set(p, v);
     else if (p)
         m->no_memory = true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
@@ -11,7 +12,7 @@ enum { KEY = 1, VALUE = 2 }; /* KeyValue */
 
 static bool same(const void *a, size_t a_len, const void *b, size_t b_len)
 {
-    return a_len == b_len && (!a_len || memcmp(a, b, a_len) == 0);
+    return a_len == b_len && (!a_len || a == b || memcmp(a, b, a_len) == 0);
 }
 
 static struct br_attribute *append(struct br_attributes *m)
@@ -56,6 +57,12 @@ static bool read_attribute(struct br_attributes *m, struct br_attribute *piece, 
         }
     }
     return true;
+}
+
+void br_value_memo_release(struct br_value_memo *memo)
+{
+    br_map_free(memo->known, NULL);
+    memo->known = NULL;
 }
 
 void br_attributes_clear(struct br_attributes *m)

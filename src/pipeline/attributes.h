@@ -21,11 +21,21 @@ struct br_attribute {
     bool attribute, edited, deleted; /* what is new is edited too */
 };
 
+/* What actions made of long values, of which several lists may have the same: by where they lie. Of
+ * one item, whose bytes stay where they are; zeroed, then `arena` set. */
+#define BR_VALUE_MEMO_MAX (1u << 20) /* further ones are worked on each time */
+struct br_value_memo {
+    struct br_arena *arena;
+    struct br_map *known;
+};
+void br_value_memo_release(struct br_value_memo *memo); /* accepts a zeroed one */
+
 struct br_attributes {
     struct br_attribute *pieces;
     uint32_t n, cap;
     uint32_t field;         /* the number of `attributes` in the message */
     struct br_arena *arena; /* for whatever the actions make */
+    struct br_value_memo *memo; /* NULL: every value is of one list */
     bool no_memory, too_many;
     unsigned n_gave_up; /* times that a pattern took too long; only its reader resets it */
 };

@@ -11,6 +11,8 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
+#define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
+#define PIECES_BYTES (1u << 20)
 
 /* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
 struct waiting {
@@ -38,6 +40,7 @@ struct pieces {
     struct br_batcher *batcher;
     struct br_item *whole;
     struct br_list items;
+    size_t room; /* bytes that further ones may take */
 };
 
 struct br_batcher {
@@ -179,10 +182,12 @@ static void on_piece(struct br_item *item, void *arg)
 static int add_piece(struct br_item *item, void *arg)
 {
     struct pieces *p = arg;
-    if (item != p->whole && !br_item_keep_metadata(item, p->whole)) {
+    bool fits = item == p->whole || item->size <= p->room;
+    if (!fits || (item != p->whole && !br_item_keep_metadata(item, p->whole))) {
         br_item_free(item);
-        return BR_ENOMEM;
+        return fits ? BR_ENOMEM : BR_EFULL;
     }
+    p->room -= item == p->whole ? 0 : item->size;
     br_list_append(&p->items, &item->link);
     return 0;
 }
@@ -216,7 +221,8 @@ static void undo_pieces(struct pieces *p, struct br_item *whole)
     }
 }
 
-/* Cuts what was gathered where it is over the maximum; otherwise it is one piece. */
+/* Cuts what was gathered where it is over the maximum; otherwise, and where all that the pieces would
+ * repeat is too much, it is one piece. */
 static int make_pieces(struct br_batcher *b, struct br_item *whole, struct pieces *p)
 {
     const struct br_batch_config *c = &b->config;
@@ -225,11 +231,16 @@ static int make_pieces(struct br_batcher *b, struct br_item *whole, struct piece
         return add_piece(whole, p);
     uint32_t items = c->bytes ? 0 : (uint32_t)c->max_size;
     size_t bytes = c->bytes ? c->max_size : 0;
+    p->room = PIECES_TIMES * whole->size + PIECES_BYTES;
     int rc = b->signal == BR_TRACES ? br_traces_split(whole, items, bytes, add_piece, p)
                                     : br_profiles_split(whole, items, bytes, add_piece, p);
-    if (rc || !share_out(p, whole)) {
+    if (rc == BR_ENOMEM || (!rc && !share_out(p, whole))) {
         undo_pieces(p, whole);
         return BR_ENOMEM;
+    }
+    if (rc) {
+        undo_pieces(p, whole);
+        return add_piece(whole, p);
     }
     br_item_free(whole);
     return 0;
@@ -346,6 +357,8 @@ static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *de
 {
     if (b->merge && b->gathered->n_parts)
         return BR_EFULL; /* a merged batch that could not leave */
+    if (!b->merge)
+        br_item_hold(item, BR_HOLDER_BATCHES);
     int rc = b->merge ? br_merge_add(b->merge, item) : br_item_absorb(b->gathered, item);
     if (rc)
         return rc;
@@ -417,6 +430,20 @@ static bool brimful(const struct br_batcher *b)
     return gathered_size(b) >= (b->config.min_size > least ? b->config.min_size : least);
 }
 
+/* What does not fit into an empty batch never will. */
+static void fail(const struct br_batcher *b, struct br_item *item, int rc)
+{
+    if (rc == BR_EFULL && !gathered_any(b))
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "batch: the request is too large to be merged");
+    else if (rc == BR_EFULL)
+        refuse(item, "batch: no more can be held until the next batch has left");
+    else if (rc == BR_ENOMEM)
+        refuse(item, "batch: out of memory");
+    else
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT, "batch: malformed data");
+}
+
 void br_batcher_add(struct br_batcher *b, struct br_item *item)
 {
     if (item->n_parts == 0) {
@@ -427,8 +454,9 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         refuse(item, "batch: the next in the pipeline takes no batches, and no more can be held");
         return;
     }
-    if (take(b, item)) {
-        refuse(item, "batch: out of memory");
+    int rc = take(b, item);
+    if (rc) {
+        fail(b, item, rc);
         return;
     }
     if (!b->config.late)
@@ -468,6 +496,11 @@ static void on_kept_end(void *arg)
         (void)leave(b);
 }
 
+static size_t merge_bytes(const struct br_batch_config *c)
+{
+    return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
+}
+
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
 {
@@ -487,7 +520,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->config.metadata = b->metadata;
     b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
     if (signal == BR_PROFILES)
-        b->merge = br_merge_new(b->host, MERGE_MAX_BYTES);
+        b->merge = br_merge_new(b->host, merge_bytes(config));
     if (!config->late)
         b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
     if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||

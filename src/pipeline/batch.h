@@ -10,6 +10,10 @@
  * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
  * batch is, of which everybody behind it knows that somebody waits for its delivery (br_item.waits).
  * What a batch was refused in part each of its items hears in its share.
+ *
+ * A request that what is gathered has no room for makes it leave first; one that an empty batch has
+ * no room for is rejected. The pieces of a batch that is cut take at most four times its bytes and
+ * 1 MiB: where they would repeat more, it leaves whole.
  */
 #pragma once
 
@@ -34,6 +38,7 @@ struct br_batch_config {
     size_t metadata_len;  /* 0: none */
     size_t *weight; /* kept at what all weighs that is gathered, or has left and not ended, by the
                        br_item.weight with which it came; NULL: nobody asks */
+    size_t merge_bytes;   /* profiles: what is merged may take; 0: 256 MiB, and that is the most */
 };
 
 struct br_batcher;

@@ -59,12 +59,16 @@ static void node_consume(struct br_consumer *self, struct br_item *item)
         return;
     }
     br_debt_enter(&item->debt, item->signal, node->ledger);
-    if (node->component->resolves && item->signal == BR_PROFILES && br_item_has_references(item) &&
-        br_item_inline_references(item)) {
+    bool refers = node->component->resolves && item->signal == BR_PROFILES &&
+                  br_item_has_references(item);
+    int rc = refers ? br_item_inline_references(item) : 0;
+    if (rc == BR_ENOMEM)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
-        return;
-    }
-    node->component->consume(node, item);
+    else if (rc)
+        br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
+                       "references to strings take too many bytes written inline");
+    else
+        node->component->consume(node, item);
 }
 
 static struct place *find(struct br_graph *g, const struct br_instance *instance,

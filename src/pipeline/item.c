@@ -121,8 +121,11 @@ static int room_for(struct br_item *item, size_t need)
 
 int br_item_add_part(struct br_item *item, const struct br_part *part)
 {
-    if (item->n_parts == item->cap_parts && room_for(item, (size_t)item->n_parts + 1))
-        return BR_ENOMEM;
+    if (item->n_parts == item->cap_parts) {
+        int rc = room_for(item, (size_t)item->n_parts + 1);
+        if (rc)
+            return rc;
+    }
     part_ref(part);
     item->parts[item->n_parts++] = *part;
     item->n_items += part->n_items;
@@ -151,8 +154,9 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
         from->parts = NULL;
         from->cap_parts = 0;
     } else {
-        if (room_for(into, (size_t)into->n_parts + from->n_parts))
-            return BR_ENOMEM;
+        int rc = room_for(into, (size_t)into->n_parts + from->n_parts);
+        if (rc)
+            return rc;
         if (from->n_parts)
             memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
     }

@@ -149,11 +149,12 @@ struct br_item *br_item_new(struct br_host *host, enum br_signal signal);
 void br_item_received(struct br_item *item);
 
 /* Appends a part; takes a reference of its own on its buffers and adds to n_items and size. Returns
- * 0 or BR_ENOMEM. */
+ * 0, BR_ENOMEM, or BR_EFULL where there are four million. */
 int br_item_add_part(struct br_item *item, const struct br_part *part);
 
 /* Moves all parts, and the ledger debt, of `from` to the end of `into`; `from` is left empty, to be
- * finished. Neither has spans afterwards. Returns 0 or BR_ENOMEM; on failure nothing moved. */
+ * finished. Neither has spans afterwards. Returns 0, BR_ENOMEM or BR_EFULL as above; on failure
+ * nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
 /* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no

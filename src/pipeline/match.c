@@ -60,11 +60,13 @@ static bool match_value_text(struct br_matcher *m, const struct match_texts *tex
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-static bool match_attribute(struct br_matcher *m, const struct match_attribute *a)
+enum { UNKNOWN, YES, NO }; /* what was found so far */
+
+static bool match_value(struct br_matcher *m, const struct match_attribute *a,
+                        const struct br_attribute *found)
 {
-    const struct br_attribute *found = br_attributes_find(&m->list, a->key, a->key_len);
-    if (!found || !a->has_value)
-        return found != NULL;
+    if (!a->has_value)
+        return true;
     if (!a->pattern.n)
         return br_value_equal(a->value, found->value);
     struct br_any any = br_any_read(found->value);
@@ -72,11 +74,53 @@ static bool match_attribute(struct br_matcher *m, const struct match_attribute *
     return has_text && match_value_text(m, &a->pattern, &any, true);
 }
 
+/* A value of the dictionary is matched once with each criterion. */
+static bool match_known_value(struct br_matcher *m, int i, size_t criterion,
+                              const struct br_attribute *found)
+{
+    const struct match_attribute *a = &m->matches[i]->attributes.v[criterion];
+    if (!found->entry || !m->values[i])
+        return match_value(m, a, found);
+    uint8_t *memo = &m->values[i][criterion * m->view.n[BR_TABLE_ATTRIBUTE] + found->entry];
+    if (*memo == UNKNOWN)
+        *memo = match_value(m, a, found) ? YES : NO;
+    return *memo == YES;
+}
+
+/* What the profile at hand says to a criterion, which its samples do not speak of. */
+static bool match_common(struct br_matcher *m, int i, size_t criterion)
+{
+    uint8_t *memo = m->common_values[i] ? &m->common_values[i][criterion] : NULL;
+    if (!memo)
+        return false;
+    if (*memo == UNKNOWN) {
+        const struct match_attribute *a = &m->matches[i]->attributes.v[criterion];
+        const struct br_attribute *found = br_attributes_find(&m->common, a->key, a->key_len);
+        *memo = found && match_known_value(m, i, criterion, found) ? YES : NO;
+    }
+    return *memo == YES;
+}
+
+/* The attributes of a span or sample, or else of its profile. */
+static bool match_own(struct br_matcher *m, int i)
+{
+    const struct match_attributes *a = &m->matches[i]->attributes;
+    for (size_t c = 0; c < a->n; c++) {
+        const struct br_attribute *found =
+            br_attributes_find(&m->list, a->v[c].key, a->v[c].key_len);
+        if (found ? !match_known_value(m, i, c, found) : !match_common(m, i, c))
+            return false;
+    }
+    return true;
+}
+
 static bool match_attributes(struct br_matcher *m, const struct match_attributes *a)
 {
-    for (size_t i = 0; i < a->n; i++)
-        if (!match_attribute(m, &a->v[i]))
+    for (size_t i = 0; i < a->n; i++) {
+        const struct br_attribute *found = br_attributes_find(&m->list, a->v[i].key, a->v[i].key_len);
+        if (!found || !match_value(m, &a->v[i], found))
             return false;
+    }
     return true;
 }
 
@@ -84,7 +128,7 @@ static bool match_attributes(struct br_matcher *m, const struct match_attributes
 static bool listed(struct br_matcher *m, bool ok)
 {
     if (!ok)
-        m->rc = m->list.too_many ? BR_EFULL : BR_ENOMEM;
+        m->rc = m->list.too_many || m->common.too_many ? BR_EFULL : BR_ENOMEM;
     return ok;
 }
 
@@ -138,10 +182,11 @@ static bool match_libraries(struct br_matcher *m, const struct br_match *match)
     return true;
 }
 
-static bool match_sample_type(struct br_matcher *m, const struct br_match *match)
+static bool match_sample_type(struct br_matcher *m, int i)
 {
+    const struct br_match *match = m->matches[i];
     const uint8_t *p = m->groups.body, *end = p + m->groups.body_len;
-    struct br_entry name = {NULL, 0};
+    uint64_t index = 0;
     struct br_field f, inner;
     if (!match->sample_types.n || m->item->signal == BR_TRACES)
         return !match->sample_types.n;
@@ -150,9 +195,17 @@ static bool match_sample_type(struct br_matcher *m, const struct br_match *match
             continue;
         for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &inner));)
             if (br_scan_tag(&inner) == BR_SCAN_VARINT(1))
-                name = br_dictionary_string(&m->view, (uint32_t)inner.value);
+                index = inner.value;
     }
-    return match_text(m, &match->sample_types, name.data, name.len);
+    struct br_entry name = br_dictionary_string(&m->view, (uint32_t)index);
+    uint8_t *memo = index < m->view.n[BR_TABLE_STRING] ? &m->types[i][index] : NULL;
+    if (!memo || *memo == UNKNOWN) {
+        bool yes = match_text(m, &match->sample_types, name.data, name.len);
+        if (memo)
+            *memo = yes ? YES : NO;
+        return yes;
+    }
+    return *memo == YES;
 }
 
 static void read_group(struct br_matcher *m)
@@ -161,14 +214,31 @@ static void read_group(struct br_matcher *m)
         m->part = m->groups.part;
         read_resource(m);
     }
-    for (int i = 0; i < BR_MATCHES; i++)
-        m->group[i] = m->matches[i] && m->resource[i] && match_libraries(m, m->matches[i]) &&
-                      match_sample_type(m, m->matches[i]);
+    for (int i = 0; i < BR_MATCHES; i++) {
+        const struct br_match *match = m->matches[i];
+        if (match && (!m->groups.scope || m->groups.scope != m->scope))
+            m->library[i] = match_libraries(m, match);
+        m->group[i] = match && m->resource[i] && m->library[i] && match_sample_type(m, i);
+        if (m->common_values[i])
+            memset(m->common_values[i], UNKNOWN, match->attributes.n);
+    }
+    m->scope = m->groups.scope;
+    m->common_read = false;
 }
 
 /* --- Functions ------------------------------------------------------------------------------- */
 
-enum { UNKNOWN, YES, NO };
+static bool name_matches(struct br_matcher *m, int i, uint64_t index)
+{
+    if (index >= m->view.n[BR_TABLE_STRING])
+        return match_text(m, &m->matches[i]->functions, NULL, 0);
+    uint8_t *memo = &m->names[i][index];
+    if (*memo == UNKNOWN) {
+        struct br_entry name = br_dictionary_string(&m->view, (uint32_t)index);
+        *memo = match_text(m, &m->matches[i]->functions, name.data, name.len) ? YES : NO;
+    }
+    return *memo == YES;
+}
 
 static bool function_matches(struct br_matcher *m, int i, uint64_t index)
 {
@@ -179,12 +249,12 @@ static bool function_matches(struct br_matcher *m, int i, uint64_t index)
         return *memo == YES;
     const struct br_entry *e = &m->view.tables[BR_TABLE_FUNCTION][index];
     const uint8_t *p = e->data, *end = p + e->len;
-    struct br_entry name = {NULL, 0};
+    uint64_t name = 0;
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
         if (br_scan_tag(&f) == BR_SCAN_VARINT(1))
-            name = br_dictionary_string(&m->view, (uint32_t)f.value);
-    *memo = match_text(m, &m->matches[i]->functions, name.data, name.len) ? YES : NO;
+            name = f.value;
+    *memo = name_matches(m, i, name) ? YES : NO;
     return *memo == YES;
 }
 
@@ -275,10 +345,15 @@ static bool read_attributes(struct br_matcher *m, const struct br_visit *v)
     if (m->item->signal == BR_TRACES)
         return br_attributes_read(&m->list, SPAN_ATTRIBUTES, v->body, v->len);
     br_attributes_clear(&m->list);
-    return (v->level == BR_LEVEL_PROFILE ||
-            br_sample_attributes_add(&m->list, &m->view, BR_SAMPLE_ATTRIBUTES, v->body, v->len)) &&
-           br_sample_attributes_add(&m->list, &m->view, BR_PROFILE_ATTRIBUTES, m->groups.body,
-                                    m->groups.body_len);
+    if (!m->common_read) {
+        br_attributes_clear(&m->common);
+        m->common_read =
+            br_sample_attributes_add(&m->common, &m->view, BR_PROFILE_ATTRIBUTES, m->groups.body,
+                                     m->groups.body_len);
+    }
+    return m->common_read &&
+           (v->level == BR_LEVEL_PROFILE ||
+            br_sample_attributes_add(&m->list, &m->view, BR_SAMPLE_ATTRIBUTES, v->body, v->len));
 }
 
 static bool match_item(struct br_matcher *m, int i, const struct br_visit *v, bool *is_listed)
@@ -296,7 +371,7 @@ static bool match_item(struct br_matcher *m, int i, const struct br_visit *v, bo
     if (!*is_listed && !listed(m, read_attributes(m, v)))
         return false;
     *is_listed = true;
-    return match_attributes(m, &match->attributes);
+    return match_own(m, i);
 }
 
 int br_matcher_passes(struct br_matcher *m, const struct br_visit *v)
@@ -314,18 +389,30 @@ int br_matcher_passes(struct br_matcher *m, const struct br_visit *v)
 
 /* --- One item after another ------------------------------------------------------------------ */
 
+static bool make_memo(struct br_matcher *m, uint8_t **memo, size_t n)
+{
+    *memo = br_arena_calloc(&m->arena, n, 1);
+    return *memo != NULL;
+}
+
 static int make_memos(struct br_matcher *m)
 {
-    for (int i = 0; i < BR_MATCHES; i++) {
-        if (!m->matches[i] || !m->matches[i]->functions.n)
-            continue;
-        m->functions[i] = br_arena_calloc(&m->arena, m->view.n[BR_TABLE_FUNCTION], 1);
-        m->locations[i] = br_arena_calloc(&m->arena, m->view.n[BR_TABLE_LOCATION], 1);
-        m->stacks[i] = br_arena_calloc(&m->arena, m->view.n[BR_TABLE_STACK], 1);
-        if (!m->functions[i] || !m->locations[i] || !m->stacks[i])
-            return BR_ENOMEM;
+    const uint32_t *n = m->view.n;
+    bool ok = true;
+    for (int i = 0; i < BR_MATCHES && ok; i++) {
+        const struct br_match *match = m->matches[i];
+        if (match && match->functions.n)
+            ok = make_memo(m, &m->names[i], n[BR_TABLE_STRING]) &&
+                 make_memo(m, &m->functions[i], n[BR_TABLE_FUNCTION]) &&
+                 make_memo(m, &m->locations[i], n[BR_TABLE_LOCATION]) &&
+                 make_memo(m, &m->stacks[i], n[BR_TABLE_STACK]);
+        if (ok && match && match->sample_types.n)
+            ok = make_memo(m, &m->types[i], n[BR_TABLE_STRING]);
+        if (ok && match && match->attributes.n)
+            ok = make_memo(m, &m->common_values[i], match->attributes.n) &&
+                 make_memo(m, &m->values[i], match->attributes.n * n[BR_TABLE_ATTRIBUTE]);
     }
-    return 0;
+    return ok ? 0 : br_arena_why(&m->arena);
 }
 
 int br_matcher_begin(struct br_matcher *m, struct br_item *item)
@@ -333,7 +420,12 @@ int br_matcher_begin(struct br_matcher *m, struct br_item *item)
     m->item = item;
     m->part = UINT32_MAX;
     m->rc = 0;
-    m->list.arena = &m->arena;
+    m->scope = NULL;
+    m->list.arena = m->common.arena = m->memo.arena = &m->arena;
+    m->list.memo = m->common.memo = &m->memo;
+    m->common_read = false;
+    for (int i = 0; i < BR_MATCHES; i++)
+        m->values[i] = m->common_values[i] = NULL;
     br_arena_init(&m->arena, ARENA_MAX);
     int rc = item->signal == BR_PROFILES && br_item_has_references(item)
                  ? br_item_inline_references(item)
@@ -346,6 +438,7 @@ int br_matcher_begin(struct br_matcher *m, struct br_item *item)
 
 void br_matcher_end(struct br_matcher *m)
 {
+    br_value_memo_release(&m->memo);
     br_arena_release(&m->arena);
     m->item = NULL;
 }

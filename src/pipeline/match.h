@@ -53,7 +53,8 @@ struct br_match; /* a compiled one */
 struct br_matcher {
     struct br_match *matches[BR_MATCHES]; /* NULL: not there */
     struct br_regex regex;
-    struct br_attributes list; /* of whatever is looked at */
+    struct br_attributes list;   /* of whatever is looked at */
+    struct br_attributes common; /* of the profile at hand, for all its samples */
     unsigned n_gave_up; /* times that a pattern took too long and counts as not matching; whoever
                            reads it resets it */
     /* The item at hand. */
@@ -63,7 +64,15 @@ struct br_matcher {
     struct br_arena arena;
     uint32_t part; /* the one that `resource` speaks of; UINT32_MAX: none yet */
     bool resource[BR_MATCHES], group[BR_MATCHES]; /* whether they match */
-    uint8_t *functions[BR_MATCHES], *locations[BR_MATCHES], *stacks[BR_MATCHES]; /* by index */
+    const uint8_t *scope; /* the one that `library` speaks of */
+    bool library[BR_MATCHES];
+    /* What was found so far, by index: so that what many refer to is matched once. `values` has so
+     * many for each criterion; `common_values` is by criterion, of the profile at hand. */
+    uint8_t *functions[BR_MATCHES], *locations[BR_MATCHES], *stacks[BR_MATCHES];
+    uint8_t *names[BR_MATCHES]; /* of functions, by string */
+    uint8_t *types[BR_MATCHES], *values[BR_MATCHES], *common_values[BR_MATCHES];
+    bool common_read;
+    struct br_value_memo memo;
     int rc;
 };
 

@@ -333,6 +333,7 @@ void br_matcher_release(struct br_matcher *m)
             release(m->matches[i]);
     br_regex_release(&m->regex);
     br_attributes_release(&m->list);
+    br_attributes_release(&m->common);
     br_arena_release(&m->arena);
     *m = (struct br_matcher){0};
 }

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/steps.h"
 
 #define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
 #define BOUND_STEPS_MAX 100000  /* where there is a time: a millisecond or so */
@@ -177,6 +178,7 @@ static int match(const struct br_regex *r, const pcre2_code *pattern, const void
 int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
                    size_t len)
 {
+    br_steps_add(len);
     return match(r, pattern, text, len, 0, 0);
 }
 
@@ -184,8 +186,9 @@ int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const voi
                   size_t start, size_t *ret_from, size_t *ret_to)
 {
     int rc = match(r, pattern, text, len, start, PCRE2_NOTEMPTY);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+    br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
     if (rc == 1) {
-        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
         /* \K in a lookahead can set the beginning behind the end. */
         *ret_from = at[0] < at[1] ? at[0] : at[1];
         *ret_to = at[1];

@@ -682,6 +682,117 @@ static void without_memory_nothing_is_left_lying(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* --- What is too large ------------------------------------------------------------------------ */
+
+static void on_large_done(struct br_item *item, void *arg)
+{
+    struct fake_tally *t = arg;
+    t->n++;
+    t->n_done += item->outcome.verdict == BR_DONE;
+    t->n_retry += item->outcome.verdict == BR_RETRY;
+    t->n_reject += item->outcome.verdict == BR_REJECT;
+}
+
+static struct br_item *watch(struct bed *b, struct br_item *item)
+{
+    br_item_received(item);
+    item->done = on_large_done;
+    item->done_arg = &b->tally;
+    return item;
+}
+
+/* A request of so many items, with a text of `len` bytes that its profile's type is called. */
+static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, size_t len)
+{
+    struct wire w = {0};
+    char *text = malloc(len);
+    assert_non_null(text);
+    memset(text, 'x', len);
+    text[0] = (char)('a' + first % 26);
+    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
+    size_t type = wire_open(&w, 1);
+    wire_varint(&w, 1, 1);
+    wire_close(&w, type);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t sample = wire_open(&w, 2);
+        wire_varint(&w, 4, first + i);
+        wire_close(&w, sample);
+    }
+    wire_close(&w, profile);
+    wire_close(&w, scope);
+    wire_close(&w, part);
+    size_t dictionary = wire_open(&w, 2);
+    wire_len(&w, 5, NULL, 0);
+    wire_len(&w, 5, text, len);
+    wire_close(&w, dictionary);
+    struct br_item *item = items_walk(&b->h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    free(text);
+    return watch(b, item);
+}
+
+static void what_no_batch_can_hold_is_rejected(void **state)
+{
+    struct bed *b = *state;
+    b->config.merge_bytes = 64 << 10;
+    make(b, BR_PROFILES);
+    br_batcher_add(b->batcher, large_item(b, 0, 3, 100 << 10));
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_reject, 1);
+    assert_int_equal(b->tally.n_retry, 0);
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->sink.n_items, 0);
+    br_batcher_add(b->batcher, large_item(b, 0, 3, 1 << 10)); /* and others are none the worse */
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->sink.n_items, 1);
+}
+
+static void what_a_full_batch_cannot_hold_makes_it_leave(void **state)
+{
+    struct bed *b = *state;
+    b->config.merge_bytes = 64 << 10;
+    make(b, BR_PROFILES);
+    for (unsigned i = 0; i < 5; i++) {
+        br_batcher_add(b->batcher, large_item(b, i, 1, 25 << 10));
+        fake_host_turn(b->h);
+    }
+    assert_int_equal(b->tally.n_done, 5);
+    assert_int_equal(b->tally.n_reject + b->tally.n_retry, 0);
+    fake_host_advance(b->h, 1000);
+    assert_true(b->sink.n_items > 1);
+}
+
+/* 64 KiB in the Resource, and a hundred spans, which would be as many pieces with it. */
+static void a_batch_that_would_repeat_too_much_leaves_whole(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = b->config.max_size = 1;
+    for (unsigned long_resource = 0; long_resource < 2; long_resource++) {
+        struct wire w = {0};
+        char *text = calloc(1, (64 << 10) + 1);
+        assert_non_null(text);
+        memset(text, 'x', long_resource ? 64 << 10 : 1);
+        size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
+        wire_attribute(&w, 1, "k", text);
+        wire_close(&w, resource);
+        size_t scope = wire_open(&w, 2);
+        for (int i = 0; i < 100; i++)
+            wire_len(&w, 2, "*\1a", 3);
+        wire_close(&w, scope);
+        wire_close(&w, part);
+        make(b, BR_TRACES);
+        struct br_item *item = items_walk(&b->h->host, BR_TRACES, w.data, w.len);
+        unsigned before = b->sink.n_items;
+        br_batcher_add(b->batcher, watch(b, item));
+        fake_host_advance(b->h, 1000);
+        assert_int_equal(b->sink.n_items - before, long_resource ? 1 : 100);
+        wire_free(&w);
+        free(text);
+        end(b);
+    }
+}
+
 int main(void)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -696,6 +807,9 @@ int main(void)
         TEST(sizes_in_bytes),
         TEST(cut_at_the_maximum),
         TEST(requests_without_anything_are_done),
+        TEST(what_no_batch_can_hold_is_rejected),
+        TEST(what_a_full_batch_cannot_hold_makes_it_leave),
+        TEST(a_batch_that_would_repeat_too_much_leaves_whole),
         TEST(early_a_refused_batch_is_kept_and_sent_again),
         TEST(early_the_hint_of_the_next_one_counts),
         TEST(early_what_is_rejected_is_dropped_and_counted),

@@ -23,7 +23,7 @@ extern const struct br_component br_debug_exporter;
     "\"endTimeUnixNano\":\"1001500000\",\"attributes\":[{\"key\":\"n\",\"value\":{\"intValue\":"   \
     "\"7\""                                                                                        \
     "}},{\"key\":\"evil\",\"value\":{\"stringValue\":\"a\\nb\"}}]},{\"name\":\"b\","               \
-    "\"endTimeUnixNano\":\"3000000000\"}]}]},{}]}"
+    "\"endTimeUnixNano\":\"3000000000\"}]}]},{\"resource\":{}}]}"
 #define PROFILES                                                                                   \
     "{\"resourceProfiles\":[{\"scopeProfiles\":[{\"profiles\":[{\"sampleType\":{\"typeStrindex\":" \
     "1,"                                                                                           \

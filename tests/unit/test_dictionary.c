@@ -71,7 +71,7 @@ static void test_index(void **state)
     assert_int_equal(br_dictionary_string(&v, UINT32_MAX).len, 0);
     br_arena_release(&arena);
     br_arena_init(&arena, 1);
-    assert_int_equal(br_dictionary_index(item, &arena, &v), BR_ENOMEM);
+    assert_int_equal(br_dictionary_index(item, &arena, &v), BR_EFULL);
     br_arena_release(&arena);
     br_item_free(item);
     free_messages();

@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "processors/join/table.h"
+#include "base/steps.h"
+#include "processors/join/local.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
 
@@ -300,12 +301,12 @@ static void what_is_not_looked_at_is_counted(void **state)
     }
 }
 
-/* 256 spans times 262,145 timestamps are more steps than an item may cost: all of it is the root's.
- * One timestamp less is not. */
+/* Reading 256 spans takes a look at each and one more; every timestamp takes a step for each span, and
+ * one more. With one timestamp too many all of it is the root's, and counted as such. */
 static void an_item_costs_so_many_steps_at_most(void **state)
 {
     (void)state;
-    enum { FAMILY = 256, MOST = (1 << 26) / FAMILY };
+    enum { FAMILY = 256, MOST = JOIN_STEPS_MAX / (FAMILY + 1) - JOIN_STEPS_PER_LOOK };
     uint64_t *times = malloc((MOST + 1) * sizeof *times);
     assert_non_null(times);
     for (unsigned i = 0; i <= MOST; i++)
@@ -342,10 +343,83 @@ static void an_item_costs_so_many_steps_at_most(void **state)
                        "processor=\"join\",service=\"shop\",span_name=\"%s\"", whose);
         assert_int_equal((int)fake_host_metric(r->h, "braid_join_span_samples", labels),
                          MOST + more);
+        assert_int_equal((int)join_rig_count(r, "steps_cut", NULL), more);
         wire_free(&w);
         join_rig_free(r);
     }
     free(times);
+}
+
+/* A chain of 256 spans in each of `n_traces`, roots first, and a sample of each root in turn. */
+static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
+{
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    uint32_t links[256] = {0};
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    for (uint64_t i = 1; i <= JOIN_FAMILY_MAX; i++)
+        for (uint64_t trace = 0; trace < n_traces; trace++)
+            put_span(&w, &(struct span_in){.ids = join_ids(trace + 1, trace << 16 | i),
+                                           .name = "work",
+                                           .parent = i == 1 ? 0 : trace << 16 | (i - 1),
+                                           .start_ns = 1000,
+                                           .end_ns = 2000});
+    close_resource(&w, o);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_clear(&w);
+    r->blind = true;
+    for (uint64_t trace = 0; trace < n_traces; trace++) {
+        struct ids root = join_ids(trace + 1, trace << 16 | 1);
+        links[trace] = dict_link(&d, root.trace, root.span);
+    }
+    o = open_resource(&w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
+    static const uint64_t time = 1500;
+    for (unsigned i = 0; i < n_samples; i++)
+        put_sample(&w, &(struct sample_in){.link = links[i % n_traces],
+                                           .no_value = true,
+                                           .n_times = 1,
+                                           .times = &time});
+    wire_close(&w, p);
+    close_resource(&w, o);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_free(&w);
+    return r;
+}
+
+static void a_family_is_read_once_for_an_item(void **state)
+{
+    (void)state;
+    enum { SAMPLES_OF_CHAINS = 20000 };
+    for (unsigned n = 1; n <= 8; n *= 2) {
+        uint64_t before = br_steps();
+        struct join_rig *r = chains(n, SAMPLES_OF_CHAINS);
+        /* Each sample is compared with 256 spans, and each family is read once. */
+        assert_in_range(br_steps() - before, SAMPLES_OF_CHAINS * 257,
+                        SAMPLES_OF_CHAINS * 400 + n * 257 * (JOIN_STEPS_PER_LOOK + 100));
+        assert_true(join_rig_count(r, "steps_cut", NULL) < 0.5);
+        assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
+                         SAMPLES_OF_CHAINS);
+        join_rig_free(r);
+    }
+}
+
+/* More families than are remembered: reading them again counts, and what is cut is counted. */
+static void reading_families_is_bounded_too(void **state)
+{
+    (void)state;
+    enum { SAMPLES_OF_CHAINS = 20000, CHAINS = 200 };
+    uint64_t before = br_steps();
+    struct join_rig *r = chains(CHAINS, SAMPLES_OF_CHAINS);
+    assert_in_range(br_steps() - before, JOIN_STEPS_MAX / 2, JOIN_STEPS_MAX * 3 / 2);
+    /* Each sample takes 257 looks and 257 steps, or less where its family is known. */
+    double least = SAMPLES_OF_CHAINS - (double)(JOIN_STEPS_MAX / (257 * JOIN_STEPS_PER_LOOK));
+    assert_true(join_rig_count(r, "steps_cut", NULL) > least - CHAINS);
+    assert_int_equal((int)join_rig_count(r, "samples_joined", "wall:nanoseconds"),
+                     SAMPLES_OF_CHAINS);
+    join_rig_free(r);
 }
 
 /* --- Random trees -------------------------------------------------------------------------------
@@ -452,6 +526,8 @@ int main(void)
         cmocka_unit_test(circles_end),
         cmocka_unit_test(what_is_not_looked_at_is_counted),
         cmocka_unit_test(an_item_costs_so_many_steps_at_most),
+        cmocka_unit_test(a_family_is_read_once_for_an_item),
+        cmocka_unit_test(reading_families_is_bounded_too),
         cmocka_unit_test(random_trees_add_up),
     };
     return cmocka_run_group_tests_name("join local", tests, NULL, NULL);

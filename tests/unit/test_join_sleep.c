@@ -70,7 +70,7 @@ static void families_and_figures_are_whole(void **state)
     struct join_tally tally = {0};
     struct join_relative family[JOIN_FAMILY_MAX];
     struct join_figures figures;
-    bool more;
+    struct join_looked more;
     for (uint64_t k = 1; k <= 20; k++) {
         struct ids i = table_rig_ids(1, k);
         struct join_span s = table_rig_span(&i, "a");

@@ -116,7 +116,7 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
         struct join_neighbour near[JOIN_NEIGHBOURS_MAX];
     } u;
     unsigned n;
-    bool more;
+    struct join_looked more;
     if (random % 3 == 0) {
         n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, &more);
         for (unsigned i = 0; i < n; i++)
@@ -314,7 +314,7 @@ static void families_are_whole_whoever_enters_them(void **state)
     for (uint64_t n = 0; n < TRACES; n++) {
         struct join_relative family[JOIN_FAMILY_MAX];
         uint8_t trace[16] = {0};
-        bool more;
+        struct join_looked more;
         memcpy(trace, &(uint64_t){n + 1}, 8);
         n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
                                                   family, &more);

@@ -656,15 +656,16 @@ static void ids_of_every_length(void **state)
 static void too_many_entries_are_refused(void **state)
 {
     (void)state;
-    const size_t n = BR_PPROF_ENTRIES_MAX + 1u;
-    struct message *empty = new_message(2 * n);
+    const size_t n = BR_PPROF_ENTRIES_MAX + 1u, size = 12; /* shorter ones no walk accepts */
+    struct message *many = new_message(size * n);
+    memset(many->data, 'x', size * n);
     for (size_t i = 0; i < n; i++) {
-        empty->data[2 * i] = BR_TAG(STRING, BR_WIRE_LEN);
-        empty->data[2 * i + 1] = 0;
+        many->data[size * i] = BR_TAG(STRING, BR_WIRE_LEN);
+        many->data[size * i + 1] = (uint8_t)(size - 2);
     }
-    empty->len = 2 * n;
+    many->len = size * n;
     struct message *profiles = nest(1, nest(2, profile(0, 0, sample(0, none(), 1)), END), END);
-    struct br_item *item = walked(BR_PROFILES, join(bytes(2, empty->data, empty->len), profiles));
+    struct br_item *item = walked(BR_PROFILES, join(bytes(2, many->data, many->len), profiles));
     struct br_pprof_writer *w = br_pprof_writer_new(&host);
     struct result *r = calloc(1, sizeof *r);
     assert_non_null(r);

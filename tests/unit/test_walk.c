@@ -226,6 +226,9 @@ static void try_field(struct walk_check *c, const uint32_t *path, const char *me
         ok = false;
     if ((walk_check(c, &w) == 0) != ok)
         fail_msg("%s.%s with wire type %u is %s", message, f->name, type, ok ? "refused" : "taken");
+    /* What is of a resource and has no content is not kept. */
+    if (ok && !*path && f->id == 1)
+        wire_clear(&w);
     if (ok)
         assert_true(walk_check_writes(c, &w));
     n_tried++;
@@ -488,21 +491,106 @@ static void two_resources_are_one(void **state)
 
 /* --- Spans ------------------------------------------------------------------------------------ */
 
-/* Two bytes of a request are a span, and some eighty of the list; it ends at 64 MiB. */
+/* One scope with so many spans, of so many bytes each with their names. */
+static void put_equal_spans(struct wire *w, uint32_t n, size_t bytes)
+{
+    static const char name[64];
+    size_t rs = wire_open(w, 1), scope = wire_open(w, 2);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t span = wire_open(w, 2);
+        if (bytes > 2)
+            wire_len(w, 5, name, bytes - 4);
+        wire_close(w, span);
+    }
+    wire_close(w, scope);
+    wire_close(w, rs);
+}
+
+/* Two bytes of a request are a span, and some eighty of the list: it is as long as spans with ids
+ * and times need, and ends at 64 MiB. */
 static void a_list_of_spans_has_an_end(void **state)
 {
     struct walk_check *c = *state;
-    const uint32_t most = (64u << 20) / sizeof(struct br_span);
-    c->options.spans = true;
-    for (uint32_t n = most; n <= most + 1; n++) {
+    static const struct {
+        uint32_t most;
+        size_t bytes;
+    } cases[] = {
+        {8548, 2}, /* of 8,192 and one for each 48 of 17,104 bytes */
+        {(64u << 20) / sizeof(struct br_span), 56},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        for (uint32_t more = 0; more <= 1; more++) {
+            struct wire w = {0};
+            put_equal_spans(&w, cases[i].most + more, cases[i].bytes);
+            c->options.spans = true;
+            assert_int_equal(walk_check(c, &w), more ? BR_ETOOBIG : 0);
+            assert_int_equal(c->item ? c->item->n_items : 0, more ? 0 : cases[i].most);
+            c->options.spans = false;
+            assert_int_equal(walk_check(c, &w), 0);
+            wire_free(&w);
+        }
+    }
+}
+
+/* --- Parts ------------------------------------------------------------------------------------ */
+
+static void parts_without_content_are_not_kept(void **state)
+{
+    struct walk_check *c = *state;
+    struct wire w = {0}, want = {0};
+    for (int i = 0; i < 100000; i++) {
+        wire_len(&w, 1, "", 0);
+        if (i % 1000 == 0)
+            items_traces(&w, 0, 1, 1);
+        if (i % 1000 == 0)
+            items_traces(&want, 0, 1, 1);
+    }
+    assert_int_equal(walk_check(c, &w), 0);
+    assert_int_equal(c->item->n_parts, 100);
+    assert_int_equal(c->item->n_items, 100);
+    assert_true(walk_check_writes(c, &want));
+    wire_clear(&w);
+    wire_len(&w, 1, "", 0);
+    assert_int_equal(walk_check(c, &w), 0);
+    assert_int_equal(c->item->n_parts, 0);
+    assert_int_equal(c->item->size, 0);
+    wire_free(&w);
+    wire_free(&want);
+}
+
+/* In traces field 2 is one of them; in profiles, an empty dictionary is kept once. */
+static void unknown_neighbours_are_one_part(void **state)
+{
+    struct walk_check *c = *state;
+    for (int s = 0; s < BR_SIGNALS; s++) {
         struct wire w = {0};
-        size_t rs = wire_open(&w, 1), scope = wire_open(&w, 2);
+        c->signal = (enum br_signal)s;
+        for (int i = 0; i < 1000; i++)
+            wire_varint(&w, 15, (uint64_t)i);
+        wire_len(&w, 2, "", 0);
+        for (int i = 0; i < 1000; i++)
+            wire_i64(&w, 1000, 7);
+        assert_int_equal(walk_check(c, &w), 0);
+        assert_int_equal(c->item->n_parts, s == BR_TRACES ? 1 : 3);
+        assert_int_equal(c->item->size, w.len);
+        assert_true(walk_check_writes(c, &w));
+        wire_free(&w);
+    }
+    c->signal = BR_TRACES;
+}
+
+/* ResourceSpans of four bytes: 4,096 and one more for each 96 of 17,096 bytes. */
+static void parts_are_counted(void **state)
+{
+    struct walk_check *c = *state;
+    for (uint32_t n = 4273; n <= 4275; n++) {
+        struct wire w = {0};
         for (uint32_t i = 0; i < n; i++)
-            wire_len(&w, 2, "", 0);
-        wire_close(&w, scope);
-        wire_close(&w, rs);
-        assert_int_equal(walk_check(c, &w), n > most ? BR_ETOOBIG : 0);
-        assert_int_equal(c->item ? c->item->n_items : 0, n > most ? 0 : most);
+            wire_len(&w, 1, "\x0a\0", 2);
+        int rc = walk_check(c, &w);
+        assert_int_equal(rc, n > 4274 ? BR_ETOOBIG : 0);
+        if (rc)
+            assert_string_equal(c->err.text, "request: too many parts, of too few bytes each");
         wire_free(&w);
     }
 }
@@ -629,6 +717,9 @@ int main(void)
         TEST(the_resource_is_found_wherever_it_stands),
         TEST(two_resources_are_one),
         TEST(a_list_of_spans_has_an_end),
+        TEST(parts_without_content_are_not_kept),
+        TEST(unknown_neighbours_are_one_part),
+        TEST(parts_are_counted),
         TEST(spans_are_listed_where_somebody_wants_them),
         TEST(the_last_of_a_field_counts),
         TEST(errors_say_where),

@@ -121,9 +121,9 @@ static void check_reference(struct walk_check *c, size_t i, uint64_t index, unsi
         if ((walk_check(c, &w) == 0) != want)
             fail_msg("reference %zu: index %llu, %u entries, form %d: %s", i,
                      (unsigned long long)index, entries, (int)form, c->err.text);
-        if (want)
+        if (want && more) /* a second dictionary without content is not kept */
             assert_true(walk_check_writes(c, &w));
-        else
+        else if (!want)
             assert_int_equal(c->err.code, BR_EINVAL);
         wire_free(&w);
     }
@@ -350,6 +350,120 @@ static void the_memory_changes_nothing(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* --- References that are written inline -------------------------------------------------------- */
+
+#define LONG 100000u /* bytes of the string that all refer to */
+
+static void put_long_string(struct wire *w)
+{
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    memset(text, 'x', LONG);
+    size_t dictionary = wire_open(w, 2);
+    wire_len(w, STRING, NULL, 0);
+    wire_len(w, STRING, text, LONG);
+    wire_close(w, dictionary);
+    free(text);
+}
+
+/* One reference to it, in a message of field `path[0]` in one of `path[1]` and so on. */
+static void put_inlined(struct wire *w, const uint32_t *path, uint32_t field)
+{
+    size_t open[8];
+    int n = 0;
+    for (; path[n]; n++)
+        open[n] = wire_open(w, path[n]);
+    wire_varint(w, field, 1);
+    while (n > 0)
+        wire_close(w, open[--n]);
+}
+
+/* Whether a request with `n` references is taken; the dictionary comes first, or last. */
+static int try_inlined(struct walk_check *c, const uint32_t *path, uint32_t field, unsigned n,
+                       bool first, size_t *ret_len)
+{
+    struct wire w = {0};
+    if (first)
+        put_long_string(&w);
+    for (unsigned i = 0; i < n; i++)
+        put_inlined(&w, path, field);
+    if (!first)
+        put_long_string(&w);
+    *ret_len = w.len;
+    int rc = walk_check(c, &w);
+    wire_free(&w);
+    return rc;
+}
+
+static void references_are_bounded_by_what_they_come_to(void **state)
+{
+    struct walk_check *c = *state;
+    static const struct {
+        uint32_t path[8], field;
+    } places[] = {
+        {{1, 1, 1}, 3},             /* the key of a resource's attribute */
+        {{1, 1, 1, 2}, 8},          /* its value */
+        {{1, 2, 1, 3}, 3},          /* of a scope */
+        {{1, 2, 1, 3, 2}, 8},       /* likewise */
+        {{2, 6, 2}, 8},             /* a value in the attribute table */
+        {{2, 6, 2, 5, 1, 5, 1}, 8}, /* in a list of lists */
+        {{2, 6, 2, 6, 1}, 3},       /* the key of a map */
+        {{1, 1, 1, 2, 6, 1, 2}, 8}, /* and its value */
+    };
+    for (size_t i = 0; i < BR_COUNT(places); i++) {
+        for (unsigned way = 0; way < 4; way++) { /* dictionary first or last, remembered or not */
+            static struct br_walk_memo memo;
+            unsigned n = 0;
+            size_t len;
+            c->options.memo = way / 2 ? &memo : NULL;
+            while (try_inlined(c, places[i].path, places[i].field, n + 1, way % 2, &len) == 0)
+                n++;
+            /* Each adds the string and at most a tag and a length. */
+            size_t most = BR_WALK_INLINE_TIMES * len + BR_WALK_INLINE_BYTES;
+            assert_int_equal(n, most / (LONG + 6));
+            assert_int_equal(c->err.code, BR_ETOOBIG);
+            assert_string_equal(c->err.text, "request: references to strings would take too many "
+                                             "bytes written inline");
+        }
+    }
+}
+
+/* Then nobody has to look at the references again. */
+static void functions_may_share_a_long_name(void **state)
+{
+    struct walk_check *c = *state;
+    struct wire w = {0};
+    put_long_string(&w);
+    size_t dictionary = wire_open(&w, 2);
+    for (unsigned i = 0; i < 10000; i++) {
+        size_t function = wire_open(&w, FUNCTION);
+        wire_varint(&w, 1, 1);
+        wire_close(&w, function);
+    }
+    wire_close(&w, dictionary);
+    assert_int_equal(walk_check(c, &w), 0);
+    wire_free(&w);
+}
+
+/* 32,768 entries, and one more for each twelve of 78,648 bytes. */
+static void entries_are_counted(void **state)
+{
+    struct walk_check *c = *state;
+    const unsigned most = 39322;
+    for (uint32_t table = MAPPING; table <= STACK; table++) {
+        for (unsigned more = 0; more < 2; more++) {
+            struct wire w = {0};
+            put_table(&w, table, most + more, false);
+            int rc = walk_check(c, &w);
+            assert_int_equal(rc, more ? BR_ETOOBIG : 0);
+            if (more)
+                assert_string_equal(c->err.text,
+                                    "request: too many dictionary entries, of too few bytes each");
+            wire_free(&w);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +475,9 @@ int main(void)
         TEST(duplicates_and_orphans_are_valid),
         TEST(overlong_tags_and_lengths_count_as_entries),
         TEST(the_memory_changes_nothing),
+        TEST(references_are_bounded_by_what_they_come_to),
+        TEST(functions_may_share_a_long_name),
+        TEST(entries_are_counted),
     };
     return cmocka_run_group_tests_name("walk_profiles", tests, NULL, NULL);
 }
