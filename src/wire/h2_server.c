@@ -378,7 +378,8 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     (void)flags;
     struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, id);
-    /* Credit is given back as bytes are taken; a receiver above its mark stops reading the socket. */
+    /* Credit is given back as bytes are taken; a connection that holds too much
+     * is not read from. */
     (void)nghttp2_session_consume(session, id, len);
     if (!s)
         return 0;
