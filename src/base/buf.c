@@ -11,7 +11,7 @@
 #define CLASS_MIN_LOG2 8u
 #define CLASSES 84u
 #define ROPE_MAX (1u << 24)
-#define RESIZE_MIN (256u << 10) /* smaller buffers grow by a copy into one that the pool may have */
+#define RESIZE_MIN (256u << 10) /* smaller buffers grow by a copy, maybe into a pooled one */
 
 struct idle {
     struct idle *next;
