@@ -132,4 +132,5 @@ def memory_kib(pid):
 
 def sanitized(pid):
     with open(f"/proc/{pid}/maps") as maps:
-        return any(name in maps.read() for name in ("libasan", "libtsan", "libclang_rt"))
+        text = maps.read()
+    return any(name in text for name in ("libasan", "libtsan", "libclang_rt"))
