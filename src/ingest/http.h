@@ -25,7 +25,8 @@ struct br_connections {
     uint64_t first_request_timeout;
 };
 
-#define BR_CONNECTION_ROW(type, field, key) .name = (key), .offset = offsetof(type, connections.field)
+#define BR_CONNECTION_ROW(type, field, key)                                                        \
+    .name = (key), .offset = offsetof(type, connections.field)
 
 /* The rows of a struct with such a member, `connections`. */
 #define BR_CONNECTION_ROWS(type)                                                                   \
@@ -35,13 +36,16 @@ struct br_connections {
              "are descriptors"},                                                                   \
         {BR_CONNECTION_ROW(type, max_per_address, "max_connections_per_address"),                  \
          .kind = BR_OPT_INT, .max = 1e9,                                                           \
-         .help = "the same for one IPv4 address, or the first 64 bits of an IPv6 address; 0: any"},\
+         .help =                                                                                   \
+             "the same for one IPv4 address, or the first 64 bits of an IPv6 address; 0: any"},    \
         {BR_CONNECTION_ROW(type, min_body_rate, "min_body_rate"), .kind = BR_OPT_INT,              \
          .def.i = 1024, .max = 1e9,                                                                \
          .help = "bytes a second that a body has to come at, over 10s; 0: any"},                   \
-        {BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                  \
-         .kind = BR_OPT_DURATION, .def.s = "20s",                                                  \
-         .help = "close connections that have not sent the head of a request after it"}
+    {                                                                                              \
+        BR_CONNECTION_ROW(type, first_request_timeout, "first_request_timeout"),                   \
+            .kind = BR_OPT_DURATION, .def.s = "20s",                                               \
+            .help = "close connections that have not sent the head of a request after it"          \
+    }
 
 struct br_http_config {
     const char *endpoint, *transport;

@@ -19,7 +19,7 @@
 #define ADDRESSES_MAX (1u << 20)
 #define ACCEPTS_PER_EVENT 64
 #define PUT_OFF_MS 100
-#define SHED_MS 10     /* the same when idle connections were asked to make room */
+#define SHED_MS 10 /* the same when idle connections were asked to make room */
 #define SHED_AT_ONCE 4
 /* As Go's listeners, which the Collector has. */
 #define KEEPALIVE_IDLE_S 15
@@ -252,7 +252,8 @@ static int listen_unix(struct br_listener *l, const char *path, struct br_err *e
 /* Connections inherit these on Linux (tcp(7)). */
 static void set_tcp_options(int fd)
 {
-    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
+    int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
+        probes = KEEPALIVE_PROBES;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);

@@ -11,8 +11,8 @@
 
 struct br_net_server; /* in server.c: the struct br_server of a loop */
 
-/* Whom connections are counted for: an IPv4 address, or the first 64 bits of an IPv6 address, which are
- * one host's or one site's. */
+/* Whom connections are counted for: an IPv4 address, or the first 64 bits of an IPv6 address, which
+ * are one host's or one site's. */
 struct br_address {
     uint8_t bytes[16];
     bool known; /* unix sockets have none */
@@ -70,12 +70,13 @@ bool br_listener_is_full(struct br_listener *l, const struct br_arrival *a);
 
 /* In server_room.c: counts a connection of an address, and says how many it has (0: they are not
  * counted); false without memory. And the end of one. From any worker. */
-bool br_listener_note_address(struct br_listener *l, const struct br_address *address, unsigned *ret);
+bool br_listener_note_address(struct br_listener *l, const struct br_address *address,
+                              unsigned *ret);
 void br_listener_forget_address(struct br_listener *l, const struct br_address *address);
 unsigned br_listener_address_count(struct br_listener *l, const struct br_address *address);
 
-/* In server_room.c: there are too few descriptors: the servers with the most connections close up to `n`
- * idle ones each. In the first worker. */
+/* In server_room.c: there are too few descriptors: the servers with the most connections close up
+ * to `n` idle ones each. In the first worker. */
 void br_net_shed(struct br_loop *here, unsigned n);
 
 /* In server.c: how many connections a server has (any thread), and changing that number. */

@@ -23,8 +23,8 @@ struct br_net;
 struct br_net *br_net_new(void);
 void br_net_free(struct br_net *net);
 
-/* Raises the process's limit on descriptors to its hard limit. Servers then leave a quarter of them to
- * others: above that, idle connections make room for new ones. */
+/* Raises the process's limit on descriptors to its hard limit. Servers then leave a quarter of them
+ * to others: above that, idle connections make room for new ones. */
 void br_net_raise_descriptors(struct br_net *net);
 
 /* A message to another loop: `run` is called there, in its thread, and then owns the message. A member
@@ -70,10 +70,10 @@ int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), voi
 
 /*
  * While requests that have not come as a whole hold more than `bytes` in this loop, the server
- * connections with more than their share of it stop reading: what the small ones hold comes first, and the
- * large ones (over BR_HELD_SMALL) share the rest equally. One of them reads on, by turns: only the rest
- * of what it sends makes its memory free. Connections that hold little are never stopped; what the
- * pipelines hold does not count. 0: no mark.
+ * connections with more than their share of it stop reading: what the small ones hold comes first,
+ * and the large ones (over BR_HELD_SMALL) share the rest equally. One of them reads on, by turns:
+ * only the rest of what it sends makes its memory free. Connections that hold little are never
+ * stopped; what the pipelines hold does not count. 0: no mark.
  */
 void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 

@@ -40,9 +40,9 @@ enum br_ending {
     BR_END_FLOOD,         /* ENHANCE_YOUR_CALM */
     BR_END_PROTOCOL,      /* what came was no HTTP, or none that is taken */
     BR_END_TLS,
-    BR_END_NETWORK,       /* reset, unreachable, cut off */
+    BR_END_NETWORK, /* reset, unreachable, cut off */
     BR_END_MEMORY,
-    BR_END_STOP,          /* the server stops */
+    BR_END_STOP, /* the server stops */
     BR_ENDINGS,
 };
 
@@ -60,15 +60,16 @@ struct br_loop {
     pthread_mutex_t lock; /* of the mailbox */
     struct br_list mailbox;
     unsigned n_mail;
-    struct br_list dirty;    /* streams with something to send */
-    struct br_list paused;   /* server streams that hold too much to read on for now */
-    struct br_stream *turn;  /* the one that reads on meanwhile */
+    struct br_list dirty;   /* streams with something to send */
+    struct br_list paused;  /* server streams that hold too much to read on for now */
+    struct br_stream *turn; /* the one that reads on meanwhile */
     struct br_timer next_turn;
-    unsigned turn_ticks;     /* how long it has had it */
-    size_t turn_bytes;       /* what it read since the last tick */
-    size_t mark;             /* of `held`; see br_loop_set_mark */
-    size_t held, held_large; /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
-    unsigned n_large;        /* so many streams they are */
+    unsigned turn_ticks; /* how long it has had it */
+    size_t turn_bytes;   /* what it read since the last tick */
+    size_t mark;         /* of `held`; see br_loop_set_mark */
+    size_t held,
+        held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
+    unsigned n_large; /* so many streams they are */
     double *n_pauses;
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
@@ -102,7 +103,7 @@ struct br_stream {
     size_t held;          /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
     unsigned n_first;
-    bool server;        /* obeys the loop's mark, and lets the peer read its last words */
+    bool server; /* obeys the loop's mark, and lets the peer read its last words */
     bool connecting;
     bool full;          /* the socket takes nothing now; `writing` says since when */
     bool eof;           /* the peer sent its last byte */
@@ -111,7 +112,7 @@ struct br_stream {
     bool goodbye;       /* TLS's close_notify is asked for */
     bool closing, freed;
     enum br_ending reason; /* the first that was noted */
-    char why[160];      /* the same in words */
+    char why[160];         /* the same in words */
     struct br_progress writing;
     uint64_t opened_ms, read_ms, shut_ms, resumed_ms; /* resumed: the end of the last pause */
 };

@@ -88,8 +88,8 @@ static void on_progress(struct br_stream *s)
 /* A connection that the peer was told to end, or that all was said on, may owe that to a fault. */
 static enum br_ending ending_of(const struct br_stream *s)
 {
-    static const enum br_ending faults[] = {[BR_FAULT_PROTOCOL] = BR_END_PROTOCOL,
-                                            [BR_FAULT_FLOOD] = BR_END_FLOOD};
+    static const enum br_ending faults[] = {
+        [BR_FAULT_PROTOCOL] = BR_END_PROTOCOL, [BR_FAULT_FLOOD] = BR_END_FLOOD};
     if (s->conn && s->conn->fault)
         return faults[s->conn->fault];
     return s->reason ? s->reason : BR_END_DONE;
@@ -128,8 +128,8 @@ static struct br_peer *peer_new(struct br_net_server *s, const struct br_arrival
     *peer = (struct br_peer){.server = s, .address = a->address, .max_age_ms = UINT64_MAX};
     peer->used_ms = uv_now(&s->loop->uv);
     if (s->config.max_age_ms) /* so that those who came together do not go together (gRPC A9) */
-        peer->max_age_ms = (uint64_t)((double)s->config.max_age_ms *
-                                      (0.9 + 0.2 * br_host_random(&s->loop->host)));
+        peer->max_age_ms =
+            (uint64_t)((double)s->config.max_age_ms * (0.9 + 0.2 * br_host_random(&s->loop->host)));
     memcpy(peer->name, a->peer, sizeof peer->name);
     return peer;
 }
@@ -177,8 +177,7 @@ void br_server_take(struct br_net_server *s, const struct br_arrival *a)
 
 bool br_server_stream_idle(const struct br_stream *stream)
 {
-    return !stream->conn ||
-           (stream->conn->ops->idle(stream->conn) && stream->out.len == 0);
+    return !stream->conn || (stream->conn->ops->idle(stream->conn) && stream->out.len == 0);
 }
 
 static void server_stop(struct br_server *base, void (*on_stopped)(void *arg), void *arg)

@@ -35,10 +35,10 @@ struct br_server_config {
                                       0: 5 s. What is in the pipeline by then is waited for. */
     uint64_t max_age_ms;           /* give or take a tenth; 0: none */
     uint64_t max_age_grace_ms;     /* after max_age_ms, for requests under way; 0: any time */
-    uint64_t ping_time_ms;         /* HTTP/2: without a byte from the client, before a PING; 0: none */
-    uint64_t ping_timeout_ms;      /* for its answer; 0: 20 s */
-    /* Connections, of all workers. Above it the one that has been idle for the longest makes room; a
-     * new one is refused where none is idle. 0: any number. */
+    uint64_t ping_time_ms;    /* HTTP/2: without a byte from the client, before a PING; 0: none */
+    uint64_t ping_timeout_ms; /* for its answer; 0: 20 s */
+    /* Connections, of all workers. Above it the one that has been idle for the longest makes room;
+     * a new one is refused where none is idle. 0: any number. */
     unsigned max_connections;
     unsigned max_connections_per_address; /* IPv6: per network of 64 bits */
     const struct br_log *log;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room for connections. A connection that comes when there are as many as there may be takes the place of
- * the one that has been without a request for the longest; where all have one, it is refused. Whoever
- * is asked looks among its own only, so an arrival goes from worker to worker until one has such a
- * connection.
+ * Room for connections. A connection that comes when there are as many as there may be takes the
+ * place of the one that has been without a request for the longest; where all have one, it is
+ * refused. Whoever is asked looks among its own only, so an arrival goes from worker to worker
+ * until one has such a connection.
  */
 #include <string.h>
 
@@ -43,9 +43,11 @@ bool br_server_make_room(struct br_net_server *s, const struct br_address *addre
     return false;
 }
 
-/* --- Places of an address ----------------------------------------------------------------------- */
+/* --- Places of an address -----------------------------------------------------------------------
+ */
 
-bool br_listener_note_address(struct br_listener *l, const struct br_address *address, unsigned *ret)
+bool br_listener_note_address(struct br_listener *l, const struct br_address *address,
+                              unsigned *ret)
 {
     *ret = 0;
     if (!l->max_per_address || !address->known)
@@ -73,13 +75,15 @@ void br_listener_forget_address(struct br_listener *l, const struct br_address *
     pthread_mutex_lock(&l->lock);
     uintptr_t n = (uintptr_t)br_map_get(l->addresses, address->bytes, sizeof address->bytes);
     if (n > 1)
-        (void)br_map_put(l->addresses, address->bytes, sizeof address->bytes, (void *)(n - 1), NULL);
+        (void)br_map_put(l->addresses, address->bytes, sizeof address->bytes, (void *)(n - 1),
+                         NULL);
     else
         (void)br_map_remove(l->addresses, address->bytes, sizeof address->bytes);
     pthread_mutex_unlock(&l->lock);
 }
 
-/* --- From worker to worker ---------------------------------------------------------------------- */
+/* --- From worker to worker ----------------------------------------------------------------------
+ */
 
 static void refuse(struct br_net_server *s, const struct br_arrival *a)
 {
@@ -87,7 +91,8 @@ static void refuse(struct br_net_server *s, const struct br_arrival *a)
     uint64_t held;
     if (br_log_allow(&s->refusals, uv_now(&s->loop->uv), WARN_EVERY_MS, &held))
         br_warn(s->config.log,
-                "%s: a connection of %s was refused (%llu before): there are as many as there may be, and "
+                "%s: a connection of %s was refused (%llu before): there are as many as there may "
+                "be, and "
                 "none is idle",
                 s->config.what, a->peer, (unsigned long long)held);
 }
@@ -108,7 +113,8 @@ void br_server_pass_on(struct br_net_server *s, const struct br_arrival *a)
     refuse(s, a);
 }
 
-/* --- Descriptors -------------------------------------------------------------------------------- */
+/* --- Descriptors --------------------------------------------------------------------------------
+ */
 
 /* Asks a server of another worker for descriptors. */
 struct plea {

@@ -15,10 +15,12 @@
 #define STOP_LINGER_MS 100 /* a stop does not wait for clients that keep idle connections */
 #define PING_TIMEOUT_MS 20000
 
-/* --- What a client owes ------------------------------------------------------------------------- */
+/* --- What a client owes -------------------------------------------------------------------------
+ */
 
-/* Since when the client owes us something. A connection that we do not read for now owes nothing, and has
- * all its time again when we do. What is over BR_READ_SIZE in an unread answer shows in the socket. */
+/* Since when the client owes us something. A connection that we do not read for now owes nothing,
+ * and has all its time again when we do. What is over BR_READ_SIZE in an unread answer shows in the
+ * socket. */
 static uint64_t owes_since(const struct br_stream *stream, uint64_t now, enum br_owed what)
 {
     uint64_t since = UINT64_MAX;
@@ -79,7 +81,8 @@ static bool close_overdue(const struct br_net_server *s, struct br_stream *strea
     return true;
 }
 
-/* --- Those who may go --------------------------------------------------------------------------- */
+/* --- Those who may go ---------------------------------------------------------------------------
+ */
 
 void br_server_note_use(struct br_stream *stream)
 {
@@ -120,8 +123,8 @@ static void retire_unused(const struct br_net_server *s, struct br_stream *strea
         retire(stream, BR_END_IDLE, "it was idle", now);
 }
 
-/* Asks a peer that has not been heard of for long whether it is still there. Whatever comes from it is
- * an answer. */
+/* Asks a peer that has not been heard of for long whether it is still there. Whatever comes from it
+ * is an answer. */
 static void keep_alive(const struct br_net_server *s, struct br_stream *stream, uint64_t now)
 {
     struct br_peer *peer = stream->owner;
@@ -157,7 +160,8 @@ void br_server_sweep(struct br_timer *t)
     (void)br_host_timer(&s->loop->host, &s->sweep, s->sweep_ms, br_server_sweep);
 }
 
-/* --- The end ------------------------------------------------------------------------------------ */
+/* --- The end ------------------------------------------------------------------------------------
+ */
 
 /* Why a connection ends while the server stops: nothing is under way on it, or the client kept us
  * waiting for long enough. */
@@ -189,7 +193,8 @@ void br_server_stop_sweep(struct br_timer *t)
         (void)br_host_timer(&s->loop->host, &s->sweep, STOP_SWEEP_MS, br_server_stop_sweep);
 }
 
-/* --- The times ---------------------------------------------------------------------------------- */
+/* --- The times ----------------------------------------------------------------------------------
+ */
 
 static uint64_t or_default(uint64_t value, uint64_t otherwise)
 {

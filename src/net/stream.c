@@ -201,8 +201,8 @@ static bool over_mark(const struct br_loop *loop)
     return loop->mark && loop->held > loop->mark;
 }
 
-/* What a connection may hold while the loop is above its mark. As the sum is above it, somebody holds
- * more, unless all are small. */
+/* What a connection may hold while the loop is above its mark. As the sum is above it, somebody
+ * holds more, unless all are small. */
 static size_t fair_share(const struct br_loop *loop)
 {
     size_t small = loop->held - loop->held_large;

@@ -62,8 +62,8 @@ struct br_conn_ops {
     bool (*finished)(const struct br_conn *c);
     /* True when neither a request nor a reply is under way. */
     bool (*idle)(const struct br_conn *c);
-    /* Servers: since when, in the clock of input, the client has made no progress with what it owes.
-     * UINT64_MAX when it owes nothing of that kind. */
+    /* Servers: since when, in the clock of input, the client has made no progress with what it
+     * owes. UINT64_MAX when it owes nothing of that kind. */
     uint64_t (*owes_since)(struct br_conn *c, uint64_t now_ms, enum br_owed what);
     /* Servers: bytes of memory that requests hold which are not here as a whole. */
     size_t (*held)(const struct br_conn *c);
@@ -105,8 +105,8 @@ static inline void br_conn_wake(struct br_conn *c)
 }
 
 /* For servers: `bytes` of a body came. */
-static inline void br_conn_body_progress(const struct br_conn *c, struct br_progress *p, size_t bytes,
-                                         uint64_t now_ms)
+static inline void br_conn_body_progress(const struct br_conn *c, struct br_progress *p,
+                                         size_t bytes, uint64_t now_ms)
 {
     br_progress_count(p, bytes, c->body_progress ? c->body_progress : BR_PROGRESS_BYTES, now_ms);
 }

@@ -28,13 +28,13 @@
 #define ENDS_KEPT 16
 #define EARLY_MAX 65536u /* bytes that are awaited and thrown away after an early answer */
 #define LATE_DATA_MIN 1024
-#define HEADS_MAX (768u << 10)   /* bytes of a connection's heads that are not answered */
+#define HEADS_MAX (768u << 10) /* bytes of a connection's heads that are not answered */
 #define HEAD_MIN 512
 #define FIELDS_MIN 16
 #define REPLIES_MAX (192u << 10) /* bytes of replies that wait, above which no request is begun */
 #define REPLY_COST 1024          /* of one that waits, beside its body */
-#define PING_STRIKES 2         /* that are forgiven between two replies */
-#define PING_IDLE_MS 7200000u  /* between PINGs of a client that has no request under way */
+#define PING_STRIKES 2           /* that are forgiven between two replies */
+#define PING_IDLE_MS 7200000u    /* between PINGs of a client that has no request under way */
 
 /* WINDOW_UPDATEs that a client may send for what we do, as Envoy counts them. */
 #define UPDATES_FIRST 5
@@ -54,8 +54,8 @@ struct stream {
     bool waits_for_end; /* an early answer is deferred */
     size_t thrown_away;
     struct br_progress progress; /* of the request, then of the reply */
-    size_t held; /* our part of server->held */
-    char *head;       /* headers: names and values, terminated; until the reply */
+    size_t held;                 /* our part of server->held */
+    char *head;                  /* headers: names and values, terminated; until the reply */
     size_t head_len, head_sum, reply_bytes;
     uint32_t head_cap, headers_cap;
     struct br_header *headers; /* the same as pointers */
@@ -193,8 +193,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-/* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2 has to
- * be told, too, or it goes on to read it. */
+/* Resets a stream before the service has heard of it. Of a head whose rest is still coming nghttp2
+ * has to be told, too, or it goes on to read it. */
 static void refuse(struct stream *s, uint32_t code)
 {
     s->refused = s->discard = true;
@@ -206,7 +206,8 @@ static void refuse(struct stream *s, uint32_t code)
 static bool head_add(struct stream *s, const uint8_t *text, size_t len)
 {
     size_t need = s->head_len + len + 1;
-    if (br_grow(&s->head, &s->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1, 2 * BR_REQUEST_HEAD_MAX))
+    if (br_grow(&s->head, &s->head_cap, need > HEAD_MIN ? need : HEAD_MIN, 1,
+                2 * BR_REQUEST_HEAD_MAX))
         return false;
     if (len)
         memcpy(s->head + s->head_len, text, len);
@@ -378,7 +379,8 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
     (void)flags;
     struct server *srv = user;
     struct stream *s = nghttp2_session_get_stream_user_data(session, id);
-    /* Credit is given back as bytes are taken; a receiver above its mark stops reading the socket. */
+    /* Credit is given back as bytes are taken; a connection that holds too much
+     * is not read from. */
     (void)nghttp2_session_consume(session, id, len);
     if (!s)
         return 0;
@@ -720,8 +722,8 @@ static bool is_late(const struct server *srv, uint8_t type, size_t len, int32_t 
            id <= srv->last_stream && !nghttp2_session_get_stream_user_data(srv->session, id);
 }
 
-/* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which does
- * not remember closed streams, would not notice. */
+/* Who has ended a stream may not go on with it (section 5.1): true when it does, and nghttp2, which
+ * does not remember closed streams, would not notice. */
 static bool is_after_end(const struct server *srv, int32_t id)
 {
     bool open = id > srv->last_stream || nghttp2_session_get_stream_user_data(srv->session, id);

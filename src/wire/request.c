@@ -24,8 +24,8 @@ void br_request_body_fail(struct br_request *r, enum br_body_error error)
     r->body = br_buf_unref(r->body);
 }
 
-/* How large to make the buffer of a body of which `need` bytes are here: with room for as much again, of
- * large ones for a quarter. */
+/* How large to make the buffer of a body of which `need` bytes are here: with room for as much
+ * again, of large ones for a quarter. */
 static size_t size_for(const struct br_request *r, size_t need, size_t expected)
 {
     size_t want = need + (need < LARGE ? need : need / 4);

@@ -268,7 +268,8 @@ static void moderate_use_lives(void **state)
     assert_int_equal(c->n_gone, 900);
 }
 
-/* gRPC A8, as grpc-go keeps it: three PINGs too close together since the last reply are too many. */
+/* gRPC A8, as grpc-go keeps it: three PINGs too close together since the last reply are too many.
+ */
 static void pings_have_a_policy(void **state)
 {
     static const struct {
@@ -386,7 +387,8 @@ static void a_header_bomb_reaches_nobody(void **state)
     assert_int_equal(c->n_begun, 0);
 }
 
-/* --- What a connection may hold ------------------------------------------------------------------ */
+/* --- What a connection may hold ------------------------------------------------------------------
+ */
 
 /* A connection whose memory is measured, all of it; ends with meter_free. */
 static void meter_open(struct h2_check *c, const char *settings, size_t len)
@@ -401,7 +403,8 @@ static void meter_open(struct h2_check *c, const char *settings, size_t len)
     br_rope_release(&c->out);
 }
 
-/* Feeds, and counts the streams that were reset with a code. What was sent is not the connection's. */
+/* Feeds, and counts the streams that were reset with a code. What was sent is not the connection's.
+ */
 static unsigned feed_and_send(struct h2_check *c, struct wire *w, uint32_t code)
 {
     assert_int_equal(feed(c, w), 0);

@@ -222,9 +222,9 @@ static void a_first_request_has_its_time(void **state)
         size_t len;
     } firsts[] = {
         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24},
-        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33}, /* SETTINGS */
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33},   /* SETTINGS */
         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\6\4\0\0\0\0\0\0", 34}, /* half of it */
-        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", 26}, /* part of a frame's header */
+        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0", 26},                 /* part of a frame's header */
         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\0\5\1\4\0\0\0\1\x83", 43},
         {"GET / HTTP/1.1\r\nHost", 20},
     };

@@ -369,7 +369,8 @@ static void others_do_not_wait_for_an_unfinished_body(void **state)
     net_served_finish(&f);
 }
 
-/* Many that hold little each, together more than the mark: nobody is paused, for nobody is large. */
+/* Many that hold little each, together more than the mark: nobody is paused, for nobody is large.
+ */
 static void small_bodies_are_never_paused(void **state)
 {
     enum { CLIENTS = 100, BYTES = 30000 };
@@ -507,7 +508,8 @@ static void no_descriptors_left(void **state)
     f.service.when = NET_LATER;
     net_puts(f.rig, p, GET);
     net_puts(f.rig, late, GET);
-    NET_UNTIL(f.rig, f.service.n_held == 2); /* they have requests under way: nobody can make room */
+    NET_UNTIL(f.rig,
+              f.service.n_held == 2); /* they have requests under way: nobody can make room */
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 3;
@@ -528,7 +530,8 @@ static void no_descriptors_left(void **state)
     net_served_finish(&f);
 }
 
-/* --- Room ----------------------------------------------------------------------------------------- */
+/* --- Room
+ * ----------------------------------------------------------------------------------------- */
 
 /* A request on a connection, and its answer: it is the one used last. */
 static void use(struct fixture *f, struct net_peer *p)
@@ -538,7 +541,8 @@ static void use(struct fixture *f, struct net_peer *p)
     NET_UNTIL(f->rig, net_count(p, OK) == n + 1);
 }
 
-/* Who was without a request for the longest makes room; where all have one, the new one has to go. */
+/* Who was without a request for the longest makes room; where all have one, the new one has to go.
+ */
 static void idle_connections_make_room(void **state)
 {
     struct fixture f;
@@ -589,7 +593,8 @@ static void an_address_makes_room_for_itself(void **state)
 {
     struct fixture f;
     net_served_open(&f, state, &(struct br_server_config){.max_connections_per_address = 2});
-    struct net_peer *other = dial_from(&f, 2), *first = dial_from(&f, 3), *second = dial_from(&f, 3);
+    struct net_peer *other = dial_from(&f, 2), *first = dial_from(&f, 3),
+                    *second = dial_from(&f, 3);
     use(&f, other);
     use(&f, first);
     use(&f, second);

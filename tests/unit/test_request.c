@@ -11,7 +11,8 @@
 #include "base/mem.h"
 #include "wire/request.h"
 
-/* What is alive in large blocks; resizing one moves it, as the kernel does, without a second copy. */
+/* What is alive in large blocks; resizing one moves it, as the kernel does, without a second copy.
+ */
 static struct {
     size_t live, peak;
 } large;
