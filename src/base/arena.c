@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 
 #define BLOCK_MIN 4096u
 #define BLOCK_MAX 262144u
@@ -93,6 +94,7 @@ char *br_arena_strndup(struct br_arena *a, const char *s, size_t len)
     char *p = br_size_add(len, 1, &size) ? br_arena_alloc(a, size) : NULL;
     if (!p)
         return NULL;
+    br_steps_add(len);
     if (len)
         memcpy(p, s, len);
     p[len] = '\0';

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/steps.h"
 
 struct entry {
     uint64_t hash;
@@ -57,6 +58,7 @@ static void sip_round(uint64_t v[4])
 uint64_t br_siphash(const uint8_t key[16], const void *data, size_t len)
 {
     uint64_t k0, k1, m;
+    br_steps_add(len);
     memcpy(&k0, key, 8);
     memcpy(&k1, key + 8, 8);
     uint64_t v[4] = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du, k0 ^ 0x6c7967656e657261u,

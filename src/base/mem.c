@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/steps.h"
 
 static const struct br_mem_hooks libc_hooks = {malloc, realloc, free};
 static const struct br_mem_hooks *hooks = &libc_hooks;
@@ -46,6 +47,7 @@ char *br_strndup(const char *s, size_t len)
     char *copy = br_malloc(len + 1);
     if (!copy)
         return NULL;
+    br_steps_add(len);
     if (len)
         memcpy(copy, s, len);
     copy[len] = '\0';

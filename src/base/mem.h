@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator every module uses. The hooks exist for one purpose: tests make the n-th allocation
- * fail. They and the log sink are the only mutable file-scope variables of the program.
+ * fail. Which other mutable file-scope variables there are, law 10 of docs/laws.md says.
  */
 #pragma once
 

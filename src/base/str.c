@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 
 #define STR_MAX (64u << 20)
 
@@ -55,6 +56,7 @@ void br_str_add(struct br_str *s, const void *data, size_t len)
     size_t n = room(s, len);
     if (n == 0 && (len > 0 || !s->data))
         return;
+    br_steps_add(n);
     if (n)
         memcpy(s->data + s->len, data, n);
     s->len += n;
@@ -171,6 +173,7 @@ long br_hex_decode(const char *text, size_t len, uint8_t *out, size_t size)
 {
     if (len % 2 || len / 2 > size)
         return -1;
+    br_steps_add(len);
     for (size_t i = 0; i < len / 2; i++) {
         int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
         if (hi < 0 || lo < 0)
@@ -189,6 +192,7 @@ bool br_hex_id(const char *text, size_t len, uint8_t *out, size_t size)
 {
     char digits[32];
     uint8_t any = 0;
+    br_steps_add(len);
     while (len && white(text[len - 1]))
         len--;
     for (; len && white(*text); len--)
@@ -230,6 +234,7 @@ long br_base64_decode(const char *text, size_t len, uint8_t *out)
     long n = 0;
     uint32_t bits = 0;
     unsigned have = 0;
+    br_steps_add(len);
     for (size_t i = 0; i < len; i++) {
         int d = base64_digit(text[i]);
         if (d < 0)
@@ -269,7 +274,7 @@ static size_t utf8_sequence(const uint8_t *p, size_t left)
     return 0;
 }
 
-size_t br_utf8_valid(const uint8_t *data, size_t len)
+static size_t utf8_prefix(const uint8_t *data, size_t len)
 {
     size_t i = 0;
     while (i < len) {
@@ -290,11 +295,19 @@ size_t br_utf8_valid(const uint8_t *data, size_t len)
     return i;
 }
 
+size_t br_utf8_valid(const uint8_t *data, size_t len)
+{
+    size_t valid = utf8_prefix(data, len);
+    br_steps_add(valid);
+    return valid;
+}
+
 size_t br_utf8_mend(const uint8_t *data, size_t len, uint8_t *out)
 {
     size_t n = 0;
+    br_steps_add(len);
     while (len > 0) {
-        size_t valid = br_utf8_valid(data, len);
+        size_t valid = utf8_prefix(data, len);
         if (out)
             memcpy(out + n, data, valid);
         n += valid;
@@ -359,6 +372,7 @@ uint64_t br_hash(const void *data, size_t len)
 {
     const uint8_t *p = data;
     uint64_t h = 0xcbf29ce484222325u;
+    br_steps_add(len);
     for (size_t i = 0; i < len; i++)
         h = (h ^ p[i]) * 0x100000001b3u;
     return h;

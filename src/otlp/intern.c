@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
@@ -113,6 +114,7 @@ static inline bool is_entry(const struct br_intern *t, uint32_t i, const uint8_t
 uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t len, uint32_t guess,
                         uint32_t *ret_hash)
 {
+    br_steps_add(len);
     if (guess < t->n && is_entry(t, guess, body, len))
         return guess;
     uint32_t hash = hash_bytes(t->secret, body, len);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 
 static void assert_str(struct br_str *s, const char *want)
@@ -294,6 +295,22 @@ static void fnv_1a(void **state)
     assert_true(br_hash("foobar", 6) == 0x85944171f73967e8);
 }
 
+static void texts_count_their_bytes_as_steps(void **state)
+{
+    (void)state;
+    uint64_t before = br_steps();
+    assert_int_equal(br_utf8_valid((const uint8_t *)"seven\xff.", 7), 5);
+    assert_int_equal(br_steps() - before, 5);
+    struct br_str s = {0};
+    br_str_add(&s, "seven..", 7);
+    assert_int_equal(br_steps() - before, 12);
+    br_str_release(&s);
+    (void)br_hash("seven..", 7);
+    assert_int_equal(br_steps() - before, 19);
+    assert_int_equal(br_utf8_mend((const uint8_t *)"\xff\xff", 2, NULL), 6);
+    assert_int_equal(br_steps() - before, 21);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +329,7 @@ int main(void)
         cmocka_unit_test(distances),
         cmocka_unit_test(the_nearest_name),
         cmocka_unit_test(fnv_1a),
+        cmocka_unit_test(texts_count_their_bytes_as_steps),
     };
     return cmocka_run_group_tests_name("str", tests, NULL, NULL);
 }

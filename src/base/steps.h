@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much work was done on texts, so that a test can show that it grows with what comes in, on any
+ * machine: a step is one byte that is hashed, compared, checked, converted or copied. What handles
+ * texts counts them where it touches them; a reader adds what it does by hand for each element.
+ *
+ * The count is a thread's own and always there; it costs one addition for each text.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern _Thread_local uint64_t br_steps_taken; /* for the two below only */
+
+/* Counts `n` more steps of this thread. */
+static inline void br_steps_add(size_t n)
+{
+    br_steps_taken += n;
+}
+
+/* The steps of this thread since it started; a test takes the difference of two. */
+static inline uint64_t br_steps(void)
+{
+    return br_steps_taken;
+}
