@@ -14,6 +14,10 @@
  */
 #define LIKELY_LEN 16384u
 
+/* A builder that holds more gives back what finds entries before they are copied; nobody keeps one
+ * that had grown so much. */
+#define STRIPPED_MIN (4u << 20)
+
 /* The fields of a Profile or Sample that are written once. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
@@ -49,10 +53,19 @@ size_t br_build_limit(struct br_build *b, size_t max_bytes)
     size_t before = m->budget.max;
     size_t max = max_bytes < m->max_bytes ? max_bytes : m->max_bytes;
     m->budget.max = max > m->budget.used ? max : m->budget.used;
+    m->budget.moves = max < m->max_bytes;
     /* A guess by the last request must not take the room of this one's tables. */
     if (m->out_hint > (m->budget.max - m->budget.used) / 4)
         m->out_hint = 0;
     return before;
+}
+
+size_t br_build_take_size(const struct br_build *b)
+{
+    size_t size = 0;
+    for (unsigned t = 0; t < BR_TABLES; t++)
+        size += b->m.tables[t].len;
+    return size;
 }
 
 int br_build_rc(const struct br_build *b)
@@ -303,7 +316,7 @@ void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, in
 void br_build_reserve(struct br_build *b, size_t len)
 {
     if (br_build_ready(b))
-        (void)br_merger_room(&b->m, len + SAMPLE_FIXED);
+        (void)br_merger_room(&b->m, len);
 }
 
 void br_build_sample(struct br_build *b, const struct br_build_sample *s)
@@ -350,6 +363,10 @@ size_t br_build_memory(const struct br_build *b)
 int br_build_take(struct br_build *b, struct br_item *into)
 {
     close_to(b, REQUEST);
+    b->mark = (struct br_merger_mark){0};
+    if (b->m.budget.used > STRIPPED_MIN)
+        for (unsigned t = 0; t < BR_TABLES; t++)
+            br_intern_strip(&b->m.tables[t], &b->m.budget);
     if (!b->m.rc)
         br_merger_fail(&b->m, br_merger_take(&b->m, into, true));
     if (b->m.rc)

@@ -42,8 +42,12 @@ void br_build_undo(struct br_build *b);
 size_t br_build_memory(const struct br_build *b);
 
 /* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was given;
- * what it holds already is not given back for that. Returns the limit before. */
+ * what it holds already is not given back for that. Below that maximum what lies in two places while
+ * it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *b, size_t max_bytes);
+
+/* Bytes that br_build_take needs beside these: the dictionary, in one piece. */
+size_t br_build_take_size(const struct br_build *b);
 
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);

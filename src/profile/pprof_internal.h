@@ -22,9 +22,10 @@
 #define BR_PPROF_MOST_NAME 1024u
 #define BR_PPROF_MOST_LABELS 1024u
 #define BR_PPROF_MOST_LINES 1024u
-/* Reading may take so many times the body, and BR_PPROF_SPARE more. */
+/* Reading may take so many times the body, and BR_PPROF_SPARE more: a MiB, but for what nobody counts
+ * here (heads of blocks, the item). */
 #define BR_PPROF_GROWTH 4
-#define BR_PPROF_SPARE ((size_t)1 << 20)
+#define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
 
 /* Fields of Profile. */
 enum {
@@ -57,12 +58,9 @@ struct br_pprof_range {
 struct br_pprof_ids {
     uint32_t *dense; /* index + 1; 0: there is none */
     uint32_t n_dense;
-    struct br_pprof_id {
-        uint64_t id; /* 0: empty */
-        uint32_t index;
-    } * sparse; /* NULL until there are any */
-    uint32_t n_entries;
-    unsigned bits; /* log2 of the slots in `sparse` */
+    uint64_t *sparse; /* the ids, at most two thirds full, 0: empty; NULL until there are any */
+    uint32_t *places; /* index + 1 of each of these */
+    uint32_t n_entries, n_sparse;
     uint64_t factor;
 };
 
@@ -152,16 +150,34 @@ bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, 
 /* An array of the arena, not cleared; NULL when there is no room. */
 void *br_pprof_alloc(struct br_pprof *p, size_t n, size_t size);
 
-/* True while `more` bytes more are within what reading may take. */
-static inline bool br_pprof_fits(struct br_pprof *p, size_t more)
+/* Bytes of all that reading took but for the builder's. */
+static inline size_t br_pprof_own(const struct br_pprof *p)
+{
+    return p->arena->used - p->arena_taken + p->made.budget.used;
+}
+
+/* Bytes that reading may still take. */
+static inline size_t br_pprof_rest(const struct br_pprof *p)
 {
     size_t built = br_build_memory(p->b);
-    size_t used = (built > p->built ? built - p->built : 0) + p->arena->used - p->arena_taken +
-                  p->made.budget.used;
-    if (__builtin_expect(used <= p->max_bytes && more <= p->max_bytes - used, 1))
+    size_t used = (built > p->built ? built - p->built : 0) + br_pprof_own(p);
+    return used < p->max_bytes ? p->max_bytes - used : 0;
+}
+
+/* True while `more` bytes more are among them. */
+static inline bool br_pprof_fits(struct br_pprof *p, size_t more)
+{
+    if (__builtin_expect(more < br_pprof_rest(p), 1))
         return true;
     p->full = true;
     return false;
+}
+
+/* After anything else grew: the builder gets the rest. */
+static inline void br_pprof_share(struct br_pprof *p)
+{
+    size_t own = br_pprof_own(p);
+    (void)br_build_limit(p->b, p->built + (own < p->max_bytes ? p->max_bytes - own : 0));
 }
 
 /* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set: what

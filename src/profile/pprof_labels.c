@@ -111,6 +111,23 @@ static int make_texts(struct br_pprof *p, uint32_t key, const struct br_pprof_or
     return 0;
 }
 
+/* Of what reading may take, half of the rest at most, so that the builder can go on. */
+static int reserve_made(struct br_pprof *p, size_t n)
+{
+    struct br_pprof_made *made = &p->made;
+    struct br_budget *b = &made->budget;
+    b->moves = true;
+    b->max = b->used + br_pprof_rest(p) / 2;
+    int rc = made->keys.n ? 0 : br_intern_init(&made->keys, b, 1);
+    if (!rc)
+        rc = br_intern_reserve(&made->keys, b, BR_VARINT_MAX * (n + 1));
+    if (!rc)
+        rc = br_budget_grow(b, &made->attributes, &made->cap, (size_t)made->keys.n + 1,
+                            sizeof *made->attributes);
+    br_pprof_share(p);
+    return rc;
+}
+
 static int no_room(struct br_pprof *p, int rc)
 {
     p->full = rc == BR_EFULL;
@@ -123,13 +140,7 @@ static int texts_of(struct br_pprof *p, uint32_t key, const struct br_pprof_orde
 {
     struct br_pprof_made *made = &p->made;
     uint32_t hash;
-    made->budget.max = p->max_bytes;
-    int rc = made->keys.n ? 0 : br_intern_init(&made->keys, &made->budget, 1);
-    if (!rc)
-        rc = br_intern_reserve(&made->keys, &made->budget, BR_VARINT_MAX * (n + 1));
-    if (!rc)
-        rc = br_budget_grow(&made->budget, &made->attributes, &made->cap, (size_t)made->keys.n + 1,
-                            sizeof *made->attributes);
+    int rc = reserve_made(p, n);
     if (rc)
         return no_room(p, rc);
     uint8_t *body = br_intern_body(&made->keys);

@@ -7,6 +7,8 @@
 /* 1971-01-01. Some agents count microseconds, which end up in 1970. */
 #define TIME_MIN (INT64_C(365) * 86400 * 1000000000)
 #define NAME_MAX_LEN 256
+#define COMPOSE_SPARE (64u << 10)
+#define PROFILE_SIZE 512 /* bytes of a Profile beside its samples, at most */
 
 struct types {
     uint32_t n;
@@ -324,6 +326,12 @@ static uint64_t time_of(const struct br_pprof *p)
     return p->source->start_ns;
 }
 
+/* A buffer is larger than what was asked for by a quarter at most. */
+static size_t buffer_size(size_t len)
+{
+    return len + len / 4;
+}
+
 static int put_profiles(struct br_pprof *p, const struct types *t)
 {
     uint32_t attributes[ATTRIBUTES_MAX];
@@ -336,8 +344,11 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
     int rc = read_attributes(p, attributes, &n);
     if (!rc)
         rc = read_period(p, &profile);
+    size_t size = p->records.size + (size_t)t->n * PROFILE_SIZE;
+    if (!rc && !br_pprof_fits(p, buffer_size(size)))
+        return br_pprof_no_memory(p);
     if (!rc)
-        br_build_reserve(p->b, p->records.size);
+        br_build_reserve(p->b, size);
     for (uint32_t i = 0; i < t->n && !rc; i++) {
         profile.type = t->type[i];
         profile.unit = t->unit[i];
@@ -353,6 +364,14 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
     return rc;
 }
 
+/* By then the arena is gone. */
+static bool fits_taken(struct br_pprof *p)
+{
+    size_t built = br_build_memory(p->b) + buffer_size(br_build_take_size(p->b));
+    p->full = built + p->records.size / 4 > p->built + p->max_bytes;
+    return !p->full;
+}
+
 static int read_whole(struct br_pprof *p)
 {
     struct types types = {.n = 0};
@@ -365,7 +384,9 @@ static int read_whole(struct br_pprof *p)
         rc = br_pprof_read_samples(p, types.n);
     if (!rc)
         rc = open_scope(p, &types);
-    return rc ? rc : put_profiles(p, &types);
+    if (!rc)
+        rc = put_profiles(p, &types);
+    return rc || fits_taken(p) ? rc : br_pprof_no_memory(p);
 }
 
 int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
@@ -376,7 +397,8 @@ int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct 
     if (rc || !p.ranges[BR_PPROF_SAMPLE].n)
         return rc;
     p.dotnet = is_dotnet(&p);
-    p.compose = p.max_bytes = BR_PPROF_GROWTH * s->len + BR_PPROF_SPARE;
+    p.max_bytes = BR_PPROF_GROWTH * s->len + BR_PPROF_SPARE;
+    p.compose = BR_PPROF_GROWTH * s->len + COMPOSE_SPARE;
     p.built = br_build_memory(b);
     p.arena_taken = scratch->used;
     size_t limit = br_build_limit(b, p.built + p.max_bytes);

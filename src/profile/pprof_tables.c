@@ -26,8 +26,8 @@ int br_pprof_compose(struct br_pprof *p, size_t len)
     }
     return br_err_set(p->err, BR_EFULL,
                       "pprof: written out wherever they are referred to, its texts take more than "
-                      "%zu bytes, for %zu bytes",
-                      p->max_bytes, p->source->len);
+                      "%u times its %zu bytes",
+                      BR_PPROF_GROWTH, p->source->len);
 }
 
 int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what)
@@ -55,9 +55,16 @@ bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_
 void *br_pprof_alloc(struct br_pprof *p, size_t n, size_t size)
 {
     size_t bytes;
-    return br_size_mul(n, size, &bytes) && br_pprof_fits(p, bytes)
-               ? br_arena_alloc(p->arena, bytes)
-               : NULL;
+    if (!br_size_mul(n, size, &bytes) || !br_pprof_fits(p, bytes))
+        return NULL;
+    /* A block of the arena, which is larger, must not be more than the rest. */
+    size_t max = p->arena->max, rest = br_pprof_rest(p);
+    if (max > p->arena->used && rest < max - p->arena->used)
+        p->arena->max = p->arena->used + rest;
+    void *array = br_arena_alloc(p->arena, bytes);
+    p->arena->max = max;
+    br_pprof_share(p);
+    return array;
 }
 
 bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, size_t size)
@@ -135,35 +142,35 @@ static bool ids_init(struct br_pprof *p, struct br_pprof_ids *ids, uint32_t n)
     return true;
 }
 
-static struct br_pprof_id *slot_of(const struct br_pprof_ids *ids, uint64_t id)
+static uint32_t slot_of(const struct br_pprof_ids *ids, uint64_t id)
 {
-    uint64_t mask = (UINT64_C(1) << ids->bits) - 1;
-    uint64_t at = (id * ids->factor) >> (64 - ids->bits);
-    while (ids->sparse[at].id && ids->sparse[at].id != id)
-        at = (at + 1) & mask;
-    return &ids->sparse[at];
+    uint32_t at = (uint32_t)((id * ids->factor >> 32) * ids->n_sparse >> 32);
+    while (ids->sparse[at] && ids->sparse[at] != id)
+        at = at + 1 < ids->n_sparse ? at + 1 : 0;
+    return at;
 }
 
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id)
 {
     if (!ids->sparse || id == 0)
         return 0;
-    return slot_of(ids, id)->index;
+    return ids->places[slot_of(ids, id)];
 }
 
 /* The first id that is larger than the array: makes the table for all that may follow. */
 static bool make_sparse(struct br_pprof *p, struct br_pprof_ids *ids)
 {
-    ids->bits = 4;
-    while (UINT64_C(1) << ids->bits < (uint64_t)ids->n_entries * 2)
-        ids->bits++;
+    size_t n = (size_t)ids->n_entries + ids->n_entries / 2 + 2;
     br_random_bytes(&ids->factor, sizeof ids->factor);
     ids->factor |= 1;
-    size_t n_slots = (size_t)1 << ids->bits;
-    ids->sparse = br_pprof_alloc(p, n_slots, sizeof *ids->sparse);
-    if (ids->sparse)
-        memset(ids->sparse, 0, n_slots * sizeof *ids->sparse);
-    return ids->sparse != NULL;
+    ids->places = br_pprof_alloc(p, n, sizeof *ids->places);
+    ids->sparse = ids->places ? br_pprof_alloc(p, n, sizeof *ids->sparse) : NULL;
+    if (!ids->sparse)
+        return false;
+    memset(ids->places, 0, n * sizeof *ids->places);
+    memset(ids->sparse, 0, n * sizeof *ids->sparse);
+    ids->n_sparse = (uint32_t)n;
+    return true;
 }
 
 /* Notes where `id` went; 0 is no id and is not noted. */
@@ -181,7 +188,9 @@ static int ids_put(struct br_pprof *p, struct br_pprof_ids *ids, uint64_t id, ui
     }
     if (!ids->sparse && !make_sparse(p, ids))
         return br_pprof_no_memory(p);
-    *slot_of(ids, id) = (struct br_pprof_id){id, index + 1};
+    uint32_t at = slot_of(ids, id);
+    ids->sparse[at] = id;
+    ids->places[at] = index + 1;
     return 0;
 }
 
