@@ -40,6 +40,8 @@ struct upload {
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
     size_t size;            /* bytes that were unpacked so far; at most the body's maximum */
+    size_t body_len;        /* of what upload_limit limits */
+    size_t built;           /* bytes that the builder held before */
     enum br_status invalid; /* what BR_EINVAL is at this point */
     struct br_err err;
     uint32_t n_bad;      /* profiles that were left out ... */
@@ -58,6 +60,9 @@ int upload_begin(struct upload *u, struct br_intake *x);
  * what came in. Returns 0; or BR_EINVAL, BR_ETOOBIG or BR_ENOMEM with a sentence in u->err. */
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
 void upload_drop(struct upload *u);
+
+/* From now on the upload takes four times the body and what was unpacked, and a MiB, at most. */
+void upload_limit(struct upload *u);
 
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);

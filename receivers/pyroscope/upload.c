@@ -12,6 +12,7 @@
 #define GROWTH 4
 /* What a reader may take, however small bodies have to be. */
 #define SCRATCH_MIN (16u << 20)
+#define SPARE ((size_t)1 << 20)
 
 static size_t scratch_max(const struct br_intake *x)
 {
@@ -28,6 +29,7 @@ int upload_begin(struct upload *u, struct br_intake *x)
     if (!p->build)
         p->build = br_build_new(p->ingest.node->host, scratch_max(x));
     u->build = p->build;
+    u->built = u->build ? br_build_memory(u->build) : 0;
     return u->build ? 0 : br_err_set(&u->err, BR_ENOMEM, "out of memory");
 }
 
@@ -66,10 +68,17 @@ void upload_drop(struct upload *u)
 }
 
 /* No memory would help what does not fit into an arena's maximum. */
-static int too_large(struct upload *u)
+static int too_large(struct upload *u, const struct br_arena *full)
 {
     return br_err_set(&u->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
-                      scratch_max(u->x));
+                      full->max);
+}
+
+void upload_limit(struct upload *u)
+{
+    size_t max = scratch_max(u->x), limit = GROWTH * (u->body_len + u->size) + SPARE;
+    u->scratch.max = limit < max ? limit : max;
+    (void)br_build_limit(u->build, u->built + limit - u->scratch.used);
 }
 
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
@@ -78,7 +87,7 @@ int upload_read(struct upload *u, enum br_profile_format format, const struct br
     br_arena_init(&scratch, scratch_max(u->x));
     int rc = br_profile_read(u->build, format, s, &scratch, &u->err);
     if (rc == BR_ENOMEM && scratch.full)
-        rc = too_large(u);
+        rc = too_large(u, &scratch);
     br_arena_release(&scratch);
     return rc;
 }
@@ -130,15 +139,17 @@ static void fail(struct upload *u, int rc)
 void upload_end(struct upload *u, int rc)
 {
     if (rc == BR_ENOMEM && u->scratch.full)
-        rc = too_large(u);
+        rc = too_large(u, &u->scratch);
     if (!rc)
         rc = send(u);
     if (rc)
         fail(u, rc);
     upload_drop(u);
     br_arena_release(&u->scratch);
-    if (u->build)
+    if (u->build) {
+        (void)br_build_limit(u->build, BR_BUF_MAX);
         br_build_clear(u->build);
+    }
     if (u->build && br_build_memory(u->build) > KEPT_BYTES) {
         br_build_free(u->build);
         u->p->build = NULL;

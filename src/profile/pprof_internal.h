@@ -107,6 +107,7 @@ struct br_pprof {
 
     size_t max_bytes;   /* that reading may take, in all */
     size_t built;       /* bytes that the builder held before */
+    size_t build_limit; /* and what it was allowed */
     size_t arena_taken; /* likewise, of the arena */
     size_t compose;     /* bytes that may still be composed of texts */
     bool full;          /* one of these two was reached */
@@ -177,7 +178,8 @@ static inline bool br_pprof_fits(struct br_pprof *p, size_t more)
 static inline void br_pprof_share(struct br_pprof *p)
 {
     size_t own = br_pprof_own(p);
-    (void)br_build_limit(p->b, p->built + (own < p->max_bytes ? p->max_bytes - own : 0));
+    size_t limit = p->built + (own < p->max_bytes ? p->max_bytes - own : 0);
+    (void)br_build_limit(p->b, limit < p->build_limit ? limit : p->build_limit);
 }
 
 /* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set: what

@@ -401,9 +401,10 @@ int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct 
     p.compose = BR_PPROF_GROWTH * s->len + COMPOSE_SPARE;
     p.built = br_build_memory(b);
     p.arena_taken = scratch->used;
-    size_t limit = br_build_limit(b, p.built + p.max_bytes);
+    p.build_limit = br_build_limit(b, p.built + p.max_bytes);
+    br_pprof_share(&p);
     rc = read_whole(&p);
     br_pprof_release_labels(&p);
-    (void)br_build_limit(b, limit);
+    (void)br_build_limit(b, p.build_limit);
     return rc;
 }
