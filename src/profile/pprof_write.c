@@ -243,8 +243,7 @@ static void begin(struct br_pprof_writer *w)
 static int hand_out(struct br_pprof_writer *w)
 {
     struct br_pprof_out *out = &w->out;
-    pprof_work(&w->tables, pprof_tables_size(&w->tables));
-    if (w->tables.rc)
+    if (!pprof_work(&w->tables, pprof_tables_size(&w->tables)))
         return w->tables.rc;
     out->buf = assemble(w);
     if (!out->buf)

@@ -162,7 +162,8 @@ const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_LINK][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    pprof_work(t, e->len);
+    if (!pprof_work(t, e->len))
+        return NULL;
     link->span_id = link->trace_id = NULL;
     link->span = link->trace = (struct pprof_piece){t->round, 0, 0};
     while (p < end && (p = br_scan(p, end, &f))) {

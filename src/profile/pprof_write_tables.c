@@ -172,10 +172,9 @@ uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i)
 bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
                 uint32_t *ret_unit)
 {
-    if (i >= t->view.n[BR_TABLE_ATTRIBUTE])
-        return false;
-    pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len);
-    return !t->rc && br_pair_of(&t->view, i, ret, ret_key, ret_unit);
+    return i < t->view.n[BR_TABLE_ATTRIBUTE] &&
+           pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len) &&
+           br_pair_of(&t->view, i, ret, ret_key, ret_unit);
 }
 
 uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text)
@@ -214,8 +213,9 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_FUNCTION][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    pprof_work(t, e->len);
     uint64_t number[5] = {0};
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
@@ -277,11 +277,12 @@ static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_MAPPING][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    pprof_work(t, e->len);
     uint64_t number[5] = {0};
     struct mapping_notes notes = {0};
     struct pprof_indices x = {.p = p, .end = end};
     uint32_t attribute;
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
@@ -364,9 +365,10 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_LOCATION][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    pprof_work(t, e->len);
     uint64_t in_mapping = 0, address = 0;
     bool attributes = false;
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f))) {
         if (f.number == 1 && f.wire == BR_WIRE_VARINT)
             in_mapping = f.value;
@@ -457,7 +459,8 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_STACK][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    pprof_work(t, e->len);
+    if (!pprof_work(t, e->len))
+        return &no_piece;
     /* An index takes a byte or more, an id three at the most and is written as four. */
     uint8_t *body = pprof_open(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
     if (!body)

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "base/steps.h"
 #include "otlp/scan.h"
 #include "profile/pair.h"
 #include "profile/pprof_write.h"
@@ -141,12 +142,19 @@ static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint3
     return o + 2;
 }
 
-/* Counts `len` bytes that something refers to and that are read for it; BR_EFULL at the maximum. */
-static inline void pprof_work(struct pprof_tables *t, size_t len)
+/* Counts `len` bytes that are about to be read because something refers to them. False when that is
+ * more than may be, which is BR_EFULL, and after any failure. */
+static inline bool pprof_work(struct pprof_tables *t, size_t len)
 {
-    t->work += len;
-    if (__builtin_expect(t->work > t->max_work, 0) && !t->rc)
+    if (__builtin_expect(t->rc != 0, 0))
+        return false;
+    if (__builtin_expect(len > t->max_work - t->work, 0)) {
         t->rc = BR_EFULL;
+        return false;
+    }
+    br_steps_add(len);
+    t->work += len;
+    return true;
 }
 
 /* Reads attribute `i`, as br_pair_of, and counts it; false after a failure, too. */
