@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 #define SECTION_MAX BR_BUF_MAX
-#define DOUBLED_MAX (64u << 10) /* bytes of a buffer that still doubles */
+#define DOUBLED_MAX (8u << 20) /* bytes of a buffer that still doubles */
 #define ITEM_GROWTH 4 /* the index of a dictionary takes so many times the item, and a MiB */
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
 
