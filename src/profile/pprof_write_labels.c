@@ -97,7 +97,8 @@ const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
     uint32_t key_index, unit;
     size_t at = t->buffers[PPROF_CACHE].len;
     label->piece = (struct pprof_piece){t->round, (uint32_t)at, 0};
-    if (!pprof_pair(t, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
+    if (!pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len) ||
+        !br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
         !wanted(t, label, a.key))
         return label;
     find_role(label, &a);

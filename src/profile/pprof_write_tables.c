@@ -173,7 +173,7 @@ bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_
                 uint32_t *ret_unit)
 {
     return i < t->view.n[BR_TABLE_ATTRIBUTE] &&
-           pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len) &&
+           pprof_work(t, PPROF_AGAIN * (size_t)t->view.tables[BR_TABLE_ATTRIBUTE][i].len) &&
            br_pair_of(&t->view, i, ret, ret_key, ret_unit);
 }
 
@@ -332,13 +332,27 @@ static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, c
     return br_put_length_before(body, o);
 }
 
+/* True when attribute `i` says so; each is read once. */
+static bool says_folded(struct pprof_tables *t, uint32_t i)
+{
+    struct br_pair a;
+    if (i >= t->view.n[BR_TABLE_ATTRIBUTE])
+        return false;
+    struct pprof_label *label = &t->labels[i];
+    if (!label->folded) {
+        bool folded = pprof_pair(t, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL &&
+                      a.value.number && br_text_is(a.key, "pprof.location.is_folded");
+        label->folded = folded ? 1 : -1;
+    }
+    return label->folded > 0;
+}
+
 static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
 {
     struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
-    struct br_pair a;
     uint32_t i;
     while (pprof_index_next(&x, 4, &i))
-        if (pprof_pair(t, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL && a.value.number && br_text_is(a.key, "pprof.location.is_folded"))
+        if (says_folded(t, i))
             return true;
     return false;
 }

@@ -48,6 +48,7 @@ struct pprof_label {
     struct pprof_piece piece;
     uint8_t role;      /* enum pprof_role */
     int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
+    int8_t folded;     /* likewise: says of a location that it is folded */
     bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
     uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
     struct pprof_mark text; /* its text outside of labels, written once for all that refer to it */
@@ -157,7 +158,9 @@ static inline bool pprof_work(struct pprof_tables *t, size_t len)
     return true;
 }
 
-/* Reads attribute `i`, as br_pair_of, and counts it; false after a failure, too. */
+/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too. Reading
+ * again what others refer to counts PPROF_AGAIN times. */
+#define PPROF_AGAIN 8
 bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
                 uint32_t *ret_unit);
 
