@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The profile is read as it lies: each text is hashed once, functions and locations out of the hashes
- * of what they consist of, and so on up to the samples. What is written is the profile as it came,
+ * The profile is read as it lies: each text is hashed once, functions and locations out of the
+ * hashes of what they consist of, and so on up to the samples. What is written is the profile as it came,
  * but for its samples.
  */
 #include "receivers/pprof/delta.h"
@@ -13,8 +13,8 @@
 #include "otlp/scan.h"
 
 #define TYPES_MAX 16
-/* Bytes that a comparison may take for each byte of the profile, and beside them; with the difference,
- * which is hardly larger than the profile, four times its size and a MiB. */
+/* Bytes that a comparison may take for each byte of the profile, and beside them; with the
+ * difference, which is hardly larger than the profile, four times its size and a MiB. */
 #define GROWTH 3
 #define SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -24,8 +24,8 @@ enum { SAMPLE_TYPE = 1, SAMPLE, LOCATION = 4, FUNCTION, STRING, TIME = 9, DURATI
 /* Sums by stack. */
 struct sums {
     uint64_t *keys;
-    int64_t *values;           /* n_types for each key */
-    uint32_t *slots;           /* a key's place + 1; 0: empty; at most two thirds full */
+    int64_t *values; /* n_types for each key */
+    uint32_t *slots; /* a key's place + 1; 0: empty; at most two thirds full */
     size_t n, n_slots, n_types;
 };
 
@@ -259,7 +259,8 @@ static int find_known(struct reading *r, struct known *k)
     if (!k->slots)
         return no_memory(r);
     for (i = 0; i < k->n; i++) {
-        size_t at = slot_of(k->ids, k->slots, k->n_slots, hash_numbers(r, &k->ids[i], 1), k->ids[i]);
+        uint64_t id = k->ids[i], hash = hash_numbers(r, &id, 1);
+        size_t at = slot_of(k->ids, k->slots, k->n_slots, hash, id);
         if (!k->slots[at])
             k->slots[at] = (uint32_t)i + 1;
     }
@@ -610,7 +611,7 @@ static int write(struct reading *r, struct br_arena *arena, const uint8_t **ret,
 
 static int take(struct reading *r, struct br_arena *arena, const uint8_t **ret, size_t *ret_len)
 {
-    int rc = read_top(r);
+    int rc = pprof_delta_check(r->data, (size_t)(r->end - r->data)) ? read_top(r) : malformed(r);
     if (!rc)
         rc = hash_texts(r);
     if (!rc)

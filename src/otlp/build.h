@@ -41,9 +41,9 @@ void br_build_undo(struct br_build *b);
 /* Bytes that the builder holds, also after br_build_clear. */
 size_t br_build_memory(const struct br_build *b);
 
-/* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was given;
- * what it holds already is not given back for that. Below that maximum what lies in two places while
- * it moves counts twice. Returns the limit before. */
+/* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was
+ * given; what it holds already is not given back for that. Below that maximum what lies in two
+ * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *b, size_t max_bytes);
 
 /* Bytes that br_build_take needs beside these: the dictionary, in one piece. */
@@ -143,7 +143,8 @@ void br_build_sample(struct br_build *b, const struct br_build_sample *s);
 
 /* The same for a sample that several Profiles have, each with a value of its own: encodes all of it
  * but the values (which, as the times, must not be there) to `out`, of BR_BUILD_PREFIX bytes, and
- * returns the end. Then br_build_prefixed puts it into the open Profile; `prefix` is of this request. */
+ * returns the end. Then br_build_prefixed puts it into the open Profile; `prefix` is of this
+ * request. */
 #define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
 uint8_t *br_build_prefix(struct br_build *b, const struct br_build_sample *s, uint8_t *out);
 void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, int64_t value);

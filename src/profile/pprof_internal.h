@@ -22,8 +22,8 @@
 #define BR_PPROF_MOST_NAME 1024u
 #define BR_PPROF_MOST_LABELS 1024u
 #define BR_PPROF_MOST_LINES 1024u
-/* Reading may take so many times the body, and BR_PPROF_SPARE more: a MiB, but for what nobody counts
- * here (heads of blocks, the item). */
+/* Reading may take so many times the body, and BR_PPROF_SPARE more: a MiB, but for what nobody
+ * counts here (heads of blocks, the item). */
 #define BR_PPROF_GROWTH 4
 #define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
 
@@ -182,8 +182,8 @@ static inline void br_pprof_share(struct br_pprof *p)
     (void)br_build_limit(p->b, limit < p->build_limit ? limit : p->build_limit);
 }
 
-/* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set: what
- * refers to them makes too much of them. */
+/* Counts `len` bytes that are about to be composed of texts. 0, or BR_EFULL with the error set:
+ * what refers to them makes too much of them. */
 int br_pprof_compose(struct br_pprof *p, size_t len);
 
 /* The length and bytes of a string; NULL when there is no such string. */
@@ -220,8 +220,8 @@ int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types);
 /* Writes them into the open Profile, with the values of one type. */
 void br_pprof_put_samples(struct br_pprof *p, uint32_t type);
 
-/* The attributes of the labels that are being read, `n` of them, and the link that they name; 0 or a
- * code with the error set. */
+/* The attributes of the labels that are being read, `n` of them, and the link that they name; 0 or
+ * a code with the error set. */
 int br_pprof_read_labels(struct br_pprof *p, uint32_t n, uint32_t *ret_link);
 
 /* The attribute of one text; `key` is the builder's. 0, or a code with the error set. */
@@ -230,7 +230,7 @@ int br_pprof_text_attribute(struct br_pprof *p, uint32_t key, uint64_t string, u
 /* Gives back what is not the arena's. */
 void br_pprof_release_labels(struct br_pprof *p);
 
-/* Set the error and return its code: that there is no memory, or not so much for a body of this size,
- * or what the builder failed with; that there is no such string. */
+/* Set the error and return its code: that there is no memory, or not so much for a body of this
+ * size, or what the builder failed with; that there is no such string. */
 int br_pprof_no_memory(struct br_pprof *p);
 int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what);

@@ -13,7 +13,8 @@ int br_pprof_no_memory(struct br_pprof *p)
     if (!rc)
         rc = p->full ? BR_EFULL : BR_ENOMEM;
     if (rc == BR_EFULL)
-        return br_err_set(p->err, rc, "pprof: it takes more than %zu bytes of memory, for %zu bytes",
+        return br_err_set(p->err, rc,
+                          "pprof: it takes more than %zu bytes of memory, for %zu bytes",
                           p->max_bytes, p->source->len);
     return br_err_set(p->err, rc, "pprof: %s", br_strerror(rc));
 }

@@ -62,8 +62,8 @@ void br_pprof_writer_free(struct br_pprof_writer *w);
  * (br_item_inline_references). What would be over a limit
  * comes in several: the first with the profile's time, the next each a millisecond later, since two
  * profiles of one series and time are one for Pyroscope. Profiles without samples give none.
- * Returns 0, BR_ETOOBIG (a dictionary of more than BR_PPROF_ENTRIES_MAX entries, or whose index would
- * take more than four times the item and a MiB; more than max_work; or a sample of more than
+ * Returns 0, BR_ETOOBIG (a dictionary of more than BR_PPROF_ENTRIES_MAX entries, or whose index
+ * would take more than four times the item and a MiB; more than max_work; or a sample of more than
  * BR_PPROF_LABELS_MAX attributes), BR_ENOMEM, or what `fn` returned, which ends it. */
 #define BR_PPROF_ENTRIES_MAX (2u << 20)
 #define BR_PPROF_LABELS_MAX 4096u

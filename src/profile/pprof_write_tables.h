@@ -74,7 +74,7 @@ struct pprof_tables {
     uint32_t last_trace;        /* link whose trace id was written last, and its string ... */
     uint32_t last_trace_string; /* ... 0: none */
     uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
-    size_t work, max_work; /* bytes written and read for all pprofs of the item, and the most of them */
+    size_t work, max_work; /* bytes written and read for all pprofs of the item, and the most */
     int rc;
 };
 
@@ -158,8 +158,8 @@ static inline bool pprof_work(struct pprof_tables *t, size_t len)
     return true;
 }
 
-/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too. Reading
- * again what others refer to counts PPROF_AGAIN times. */
+/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too.
+ * Reading again what others refer to counts PPROF_AGAIN times. */
 #define PPROF_AGAIN 8
 bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
                 uint32_t *ret_unit);
