@@ -14,14 +14,30 @@ struct label {
     size_t name_len, value_len;
 };
 
+/* Labels, of each name the first. */
+struct labels {
+    struct label v[PYROSCOPE_LABELS_MAX];
+    uint32_t n, max;
+    uint32_t n_more;   /* that there was no room for ... */
+    struct label more; /* ... and the first of them */
+};
+
+/* What the attributes of a Resource or scope make, read once for all its profiles. */
+struct origin {
+    struct br_entry body;
+    bool from_pyroscope, read;
+    struct labels labels;
+    struct br_arena arena; /* what they need */
+};
+
 struct pyroscope_labels {
     struct br_node *node;
     const struct pyroscope_label_config *config;
-    struct label v[PYROSCOPE_LABELS_MAX]; /* under construction */
-    uint32_t n, max;
-    struct br_arena arena; /* what they need */
+    struct labels labels; /* under construction */
+    struct origin service, resource, scope;
     bool no_memory;
     bool keep_empty; /* labels without a value too */
+    struct br_arena arena; /* of names */
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
     bool said_series, said_samples;
@@ -128,9 +144,9 @@ void pyroscope_labels_count(struct pyroscope_labels *l, uint32_t n)
 
 /* --- One label ------------------------------------------------------------------------------- */
 
-static const char *sanitized(struct pyroscope_labels *l, const char *name, size_t len)
+static const char *sanitized(struct br_arena *arena, const char *name, size_t len)
 {
-    char *out = br_arena_strndup(&l->arena, name, len);
+    char *out = br_arena_strndup(arena, name, len);
     for (size_t i = 0; out && i < len; i++) {
         char c = out[i];
         bool digit = c >= '0' && c <= '9';
@@ -140,9 +156,9 @@ static const char *sanitized(struct pyroscope_labels *l, const char *name, size_
     return out;
 }
 
-static void leave_out(struct pyroscope_labels *l, const char *name, size_t len)
+static void leave_out(struct pyroscope_labels *l, const struct label *label, uint32_t n)
 {
-    *l->left_out_series += 1;
+    *l->left_out_series += n;
     if (l->said_series)
         return;
     l->said_series = true;
@@ -150,34 +166,44 @@ static void leave_out(struct pyroscope_labels *l, const char *name, size_t len)
         &l->node->log,
         "a series has more than %lld labels (labels::max), with those of its samples: %.*s is left "
         "out",
-        (long long)l->config->max, (int)(len < 200 ? len : 200), name);
+        (long long)l->config->max, (int)(label->name_len < 200 ? label->name_len : 200),
+        label->name);
 }
 
 /* The first of a name stays. */
-static void add(struct pyroscope_labels *l, const char *name, size_t len, const void *value,
-                size_t value_len)
+static void put(struct labels *labels, const struct label *label)
 {
-    size_t n = value_len < PYROSCOPE_VALUE_MAX ? value_len : PYROSCOPE_VALUE_MAX;
-    n = n ? br_utf8_valid(value, n) : 0;
-    if (len == 0 || (n == 0 && (value_len || !l->keep_empty)) || len > PYROSCOPE_NAME_MAX ||
-        br_utf8_valid((const uint8_t *)name, len) != len)
-        return;
-    if (l->config->sanitize && !(name = sanitized(l, name, len))) {
-        l->no_memory = true;
-        return;
-    }
-    for (uint32_t i = 0; i < l->n; i++)
-        if (l->v[i].name_len == len && memcmp(l->v[i].name, name, len) == 0)
+    for (uint32_t i = 0; i < labels->n; i++)
+        if (labels->v[i].name_len == label->name_len &&
+            memcmp(labels->v[i].name, label->name, label->name_len) == 0)
             return;
-    if (l->n >= l->max)
-        leave_out(l, name, len);
+    if (labels->n < labels->max)
+        labels->v[labels->n++] = *label;
+    else if (labels->n_more++ == 0)
+        labels->more = *label;
+}
+
+static void add(struct pyroscope_labels *l, struct labels *to, struct br_arena *arena,
+                struct label label)
+{
+    size_t n = label.value_len < PYROSCOPE_VALUE_MAX ? label.value_len : PYROSCOPE_VALUE_MAX;
+    n = n ? br_utf8_valid((const uint8_t *)label.value, n) : 0;
+    if (label.name_len == 0 || (n == 0 && (label.value_len || !l->keep_empty)) ||
+        label.name_len > PYROSCOPE_NAME_MAX ||
+        br_utf8_valid((const uint8_t *)label.name, label.name_len) != label.name_len)
+        return;
+    label.value_len = n;
+    if (l->config->sanitize)
+        label.name = sanitized(arena, label.name, label.name_len);
+    if (label.name)
+        put(to, &label);
     else
-        l->v[l->n++] = (struct label){name, value, len, n};
+        l->no_memory = true;
 }
 
 static void add_text(struct pyroscope_labels *l, const char *name, const char *value)
 {
-    add(l, name, strlen(name), value, strlen(value));
+    add(l, &l->labels, &l->arena, (struct label){name, value, strlen(name), strlen(value)});
 }
 
 /* A list of one is that one. */
@@ -190,72 +216,117 @@ static struct br_any only(struct br_any any)
     return p && !br_list_next(p, end, &second) ? first : any;
 }
 
-static void add_pair(struct pyroscope_labels *l, const struct br_pair *pair)
+static void add_pair(struct pyroscope_labels *l, struct origin *o, const struct br_pair *pair)
 {
     struct br_any value = only(pair->value);
-    const char *name = (const char *)pair->key.data;
-    size_t len = pair->key.len;
+    struct label label = {(const char *)pair->key.data, (const char *)value.data, pair->key.len,
+                          value.len};
     if (br_text_is(pair->key, "service.name")) {
-        name = "service_name";
-        len = strlen(name);
+        label.name = "service_name";
+        label.name_len = strlen(label.name);
         if (value.type == BR_VALUE_STRING && !value.len)
             return;
     }
     if (value.type == BR_VALUE_STRING) {
-        add(l, name, len, value.data, value.len);
+        add(l, &o->labels, &o->arena, label);
         return;
     }
     struct br_str text = {.max = 2 * PYROSCOPE_VALUE_MAX};
-    br_value_text(&text, &value, &l->arena);
-    char *copy = text.len ? br_arena_strndup(&l->arena, text.data, text.len) : NULL;
-    if (copy)
-        add(l, name, len, copy, text.len);
+    br_value_text(&text, &value, &o->arena);
+    label.value = text.len ? br_arena_strndup(&o->arena, text.data, text.len) : NULL;
+    label.value_len = text.len;
+    if (label.value)
+        add(l, &o->labels, &o->arena, label);
     else if (text.len)
         l->no_memory = true;
     br_str_release(&text);
 }
 
+/* --- Where profiles come from ---------------------------------------------------------------- */
+
+struct wanted {
+    const char *const *v;
+    size_t n;
+};
+
+static void read_pairs(struct pyroscope_labels *l, struct origin *o, uint32_t field,
+                       struct wanted want)
+{
+    const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
+    struct br_pair pair;
+    while (want.n && (p = br_pair_next(p, end, field, &pair)))
+        if (pair.key.len && listed(want.v, want.n, (const char *)pair.key.data, pair.key.len))
+            add_pair(l, o, &pair);
+}
+
+/* Reads it unless it is the one that was read last. */
+static void read_origin(struct pyroscope_labels *l, struct origin *o, struct br_entry body,
+                        uint32_t field, struct wanted want)
+{
+    if (o->read && o->body.data == body.data && o->body.len == body.len &&
+        o->from_pyroscope == l->keep_empty)
+        return;
+    br_arena_release(&o->arena);
+    o->body = body;
+    o->from_pyroscope = l->keep_empty;
+    o->labels.n = o->labels.n_more = 0;
+    o->labels.max = PYROSCOPE_LABELS_MAX;
+    read_pairs(l, o, field, want);
+    o->read = !l->no_memory;
+}
+
+/* Adds what it makes. */
+static void add_origin(struct pyroscope_labels *l, const struct origin *o)
+{
+    for (uint32_t i = 0; i < o->labels.n; i++)
+        put(&l->labels, &o->labels.v[i]);
+    if (o->labels.n_more && !l->labels.n_more)
+        l->labels.more = o->labels.more;
+    l->labels.n_more += o->labels.n_more;
+}
+
+void pyroscope_labels_forget(struct pyroscope_labels *l)
+{
+    l->service.read = l->resource.read = l->scope.read = false;
+}
+
 /* --- All of them ----------------------------------------------------------------------------- */
 
-static void add_matching(struct pyroscope_labels *l, struct br_entry body, uint32_t field,
-                         const char *const *want, size_t n)
+static struct wanted wanted_of(const struct pyroscope_labels *l, bool from_pyroscope)
 {
-    const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
-    struct br_pair pair;
-    while ((p = br_pair_next(p, end, field, &pair)))
-        if (pair.key.len && listed(want, n, (const char *)pair.key.data, pair.key.len))
-            add_pair(l, &pair);
+    static const char *const any[] = {"*"};
+    const struct br_strings *want = &l->config->resource_attributes;
+    if (from_pyroscope)
+        return (struct wanted){any, 1};
+    return want->v ? (struct wanted){want->v, want->n}
+                   : (struct wanted){default_resource, BR_COUNT(default_resource)};
 }
 
 static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
 {
-    static const char *const service[] = {"service.name"}, *const any[] = {"*"};
+    static const char *const service[] = {"service.name"};
     const struct pyroscope_label_config *c = l->config;
-    const struct br_strings *want = &c->resource_attributes;
     add_text(l, "__name__", p->name);
     for (size_t i = 0; i < c->fixed.n; i++)
         if (c->fixed.values[i].text)
             add_text(l, c->fixed.names[i], c->fixed.values[i].text);
-    add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, service, 1);
-    if (p->from_pyroscope) {
-        /* Pyroscope has `jfr_event=""` on what the JDK recorded. */
-        l->keep_empty = true;
-        add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, any, 1);
-        l->keep_empty = false;
-    } else {
-        /* As for everything that is no total since the start, so that nobody takes differences. */
-        if (!p->cumulative)
-            add_text(l, "__delta__", "false");
-        if (want->v)
-            add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, want->v, want->n);
-        else
-            add_matching(l, p->resource, BR_RESOURCE_ATTRIBUTES, default_resource,
-                         BR_COUNT(default_resource));
-    }
-    add_matching(l, p->scope, BR_SCOPE_ATTRIBUTES, c->scope_attributes.v, c->scope_attributes.n);
+    read_origin(l, &l->service, p->resource, BR_RESOURCE_ATTRIBUTES, (struct wanted){service, 1});
+    add_origin(l, &l->service);
+    /* As for everything that is no total since the start, so that nobody takes differences. */
+    if (!p->from_pyroscope && !p->cumulative)
+        add_text(l, "__delta__", "false");
+    /* Pyroscope has `jfr_event=""` on what the JDK recorded. */
+    l->keep_empty = p->from_pyroscope;
+    read_origin(l, &l->resource, p->resource, BR_RESOURCE_ATTRIBUTES,
+                wanted_of(l, p->from_pyroscope));
+    l->keep_empty = false;
+    add_origin(l, &l->resource);
+    read_origin(l, &l->scope, p->scope, BR_SCOPE_ATTRIBUTES,
+                (struct wanted){c->scope_attributes.v, c->scope_attributes.n});
+    add_origin(l, &l->scope);
 }
 
-static void put(struct br_str *out, const struct label *label)
+static void encode(struct br_str *out, const struct label *label)
 {
     uint8_t head[2 * (1 + BR_VARINT_MAX)];
     size_t len = br_len_size(1, label->name_len) + br_len_size(2, label->value_len);
@@ -274,15 +345,18 @@ static void put(struct br_str *out, const struct label *label)
 bool pyroscope_labels_make(struct pyroscope_labels *l, const struct br_pprof_out *p,
                            const uint8_t **ret, size_t *ret_len)
 {
+    struct labels *labels = &l->labels;
+    uint32_t max = (uint32_t)l->config->max;
     br_arena_release(&l->arena);
     br_str_clear(&l->encoded);
-    l->n = 0;
-    l->max = (uint32_t)l->config->max;
-    l->max = p->n_labels < l->max - 2 ? l->max - p->n_labels : 2;
+    labels->n = labels->n_more = 0;
+    labels->max = p->n_labels < max - 2 ? max - p->n_labels : 2;
     l->no_memory = false;
     add_all(l, p);
-    for (uint32_t i = 0; i < l->n; i++)
-        put(&l->encoded, &l->v[i]);
+    if (labels->n_more)
+        leave_out(l, &labels->more, labels->n_more);
+    for (uint32_t i = 0; i < labels->n; i++)
+        encode(&l->encoded, &labels->v[i]);
     *ret = (const uint8_t *)l->encoded.data;
     *ret_len = l->encoded.len;
     return !l->encoded.failed && !l->no_memory;
@@ -307,6 +381,9 @@ void pyroscope_labels_free(struct pyroscope_labels *l)
 {
     if (!l)
         return;
+    br_arena_release(&l->service.arena);
+    br_arena_release(&l->resource.arena);
+    br_arena_release(&l->scope.arena);
     br_arena_release(&l->arena);
     br_str_release(&l->encoded);
     br_free(l);

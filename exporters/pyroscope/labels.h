@@ -41,6 +41,10 @@ bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 /* Counts labels of samples that were left out. */
 void pyroscope_labels_count(struct pyroscope_labels *l, uint32_t n);
 
+/* To be called when an item is gone: what was read of a Resource or scope is kept for the next
+ * profile of the same one, which is told by where it lies. */
+void pyroscope_labels_forget(struct pyroscope_labels *l);
+
 /* The labels of a pprof's series as fields 1 of RawProfileSeries. They live until the next call.
  * False when there is no memory. */
 bool pyroscope_labels_make(struct pyroscope_labels *l, const struct br_pprof_out *p,

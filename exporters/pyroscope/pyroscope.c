@@ -16,6 +16,10 @@
 #define ENDPOINTS_MAX 16
 #define LOG_EVERY_MS 60000
 #define NS_PER_MS 1000000u
+/* What the pprofs of an item take, of which each needs its own tables and labels: so many times the
+ * item, but at least so many bytes. */
+#define ITEM_GROWTH 4
+#define ITEM_BYTES ((size_t)64 << 20)
 
 struct basic_auth {
     const char *username;
@@ -187,6 +191,7 @@ struct batch {
     struct br_node *node;
     struct br_list requests; /* of br_item */
     struct br_item *request; /* the last one */
+    size_t size, max_size;   /* bytes of them */
     uint32_t n_lost[REASONS];
     char text[REASONS][160];
 };
@@ -254,6 +259,11 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     if (!pyroscope_labels_make(s->labels, p, &labels, &len) ||
         pyroscope_part_make(b->node->host->pool, labels, len, p->buf, p->n_items, &part))
         return BR_ENOMEM;
+    b->size += part.raw_len;
+    if (b->size > b->max_size) {
+        br_buf_unref(part.buf);
+        return BR_ETOOBIG;
+    }
     struct br_item *request = request_for(b, part.raw_len);
     int rc = request ? br_item_add_part(request, &part) : BR_ENOMEM;
     br_buf_unref(part.buf);
@@ -284,21 +294,25 @@ static void give_up(struct batch *b, struct br_item *item, int rc)
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     else
         br_item_reject(item, BR_STATUS_INVALID_ARGUMENT,
-                       "the dictionary has too many entries, or a profile has too many bytes");
+                       "as pprof they take too many bytes, or the dictionary has too many entries");
 }
 
 static void consume(struct br_node *node, struct br_item *item)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
-    struct batch b = {.node = node};
+    size_t max_size =
+        item->size > ITEM_BYTES / ITEM_GROWTH ? ITEM_GROWTH * item->size : ITEM_BYTES;
+    struct batch b = {.node = node, .max_size = max_size};
     const struct br_pprof_options want = {.max_samples = (uint32_t)c->limits.max_samples,
                                           .max_bytes = (size_t)c->limits.max_profile_size,
+                                          .max_work = max_size,
                                           .keep_label = pyroscope_labels_keep,
                                           .arg = s->labels};
     struct br_list *l;
     br_list_init(&b.requests);
     int rc = br_pprof_write(s->writer, item, &want, on_pprof, &b);
+    pyroscope_labels_forget(s->labels);
     if (rc) {
         give_up(&b, item, rc);
         return;

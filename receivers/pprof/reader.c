@@ -47,19 +47,25 @@ int pprof_unpack(struct pprof_reader *r, const uint8_t *data, size_t len, struct
     return 0;
 }
 
+/* Into the builder; what it took to read goes before the item is made. */
 static int build(struct pprof_reader *r, enum br_profile_format format,
-                 const struct br_profile_source *s, struct br_arena *scratch, struct br_item **ret,
-                 struct br_err *err)
+                 const struct br_profile_source *s, struct br_err *err)
 {
+    struct br_arena scratch;
     if (!r->build)
         r->build = br_build_new(r->host, grown(r->max));
     if (!r->build)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    int rc = br_profile_read(r->build, format, s, scratch, err);
-    if (rc || br_build_items(r->build) == 0)
-        return rc;
+    br_arena_init(&scratch, grown(r->max));
+    int rc = br_profile_read(r->build, format, s, &scratch, err);
+    br_arena_release(&scratch);
+    return rc;
+}
+
+static int take(struct pprof_reader *r, struct br_item **ret, struct br_err *err)
+{
     struct br_item *item = br_item_new(r->host, BR_PROFILES);
-    rc = item ? br_build_take(r->build, item) : BR_ENOMEM;
+    int rc = item ? br_build_take(r->build, item) : BR_ENOMEM;
     if (rc) {
         br_item_free(item);
         return br_err_set(err, rc, "the profile cannot be converted: %s", br_strerror(rc));
@@ -81,10 +87,9 @@ int pprof_read(struct pprof_reader *r, enum br_profile_format format,
                const struct br_profile_source *s, struct br_item **ret, struct br_err *err)
 {
     struct br_item *item = NULL;
-    struct br_arena scratch;
-    br_arena_init(&scratch, grown(r->max));
-    int rc = s->len ? build(r, format, s, &scratch, &item, err) : 0;
-    br_arena_release(&scratch);
+    int rc = s->len ? build(r, format, s, err) : 0;
+    if (!rc && s->len && br_build_items(r->build))
+        rc = take(r, &item, err);
     bool large = item && item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM)
         pprof_reader_release(r);

@@ -41,12 +41,25 @@ static const char *value_of(const Push__V1__RawProfileSeries *s, const char *nam
     return "";
 }
 
+/* The name of the series is written for each of its profiles, as the others are. */
+static bool are_short(const Push__V1__RawProfileSeries *s)
+{
+    size_t left = BR_APP_NAME_MAX;
+    for (size_t i = 0; i < s->n_labels; i++) {
+        size_t len = strlen(s->labels[i]->name) + strlen(s->labels[i]->value);
+        if (len > left)
+            return false;
+        left -= len;
+    }
+    return true;
+}
+
 static int check_labels(struct upload *u, const Push__V1__RawProfileSeries *s, size_t at)
 {
     if (s->n_labels == 0)
         return invalid(u, at, "error at least one label pair is required per profile", "");
-    if (s->n_labels > BR_LABELS_MAX)
-        return invalid(u, at, "too many labels", "");
+    if (s->n_labels > BR_LABELS_MAX || !are_short(s))
+        return invalid(u, at, "labels are too many, or too long", "");
     if (!value_of(s, "__name__")[0])
         return invalid(u, at, "invalid metric name: a label __name__ is required", "");
     for (size_t i = 0; i < s->n_labels; i++) {
@@ -100,6 +113,7 @@ static int read_sample(struct upload *u, const Push__V1__RawSample *sample,
     struct upload_bytes bytes = {sample->raw_profile.data, sample->raw_profile.len};
     uint8_t id[16];
     int rc = upload_gunzip(u, &bytes);
+    upload_limit(u);
     s->profile_id = read_uuid(sample->id, id) ? id : NULL;
     s->data = bytes.data;
     s->len = bytes.len;
@@ -162,6 +176,9 @@ int pyroscope_read_push(struct upload *u, const uint8_t *data, size_t len)
 {
     struct memory memory = {.pb = {allocate, release, &memory}, .arena = &u->scratch};
     uint64_t now_ns = u->r->now_ns;
+    u->body_len = len;
+    u->unpacked = u->r->plain;
+    upload_limit(u);
     Push__V1__PushRequest *request = push__v1__push_request__unpack(&memory.pb, len, data);
     size_t n = 0;
     int rc = 0;

@@ -40,6 +40,9 @@ struct upload {
     struct br_arena scratch; /* what lives as long as the upload */
     struct br_buf *plain[4]; /* what was decompressed */
     size_t n_plain;
+    size_t body_len;        /* of what upload_limit limits */
+    size_t unpacked;        /* bytes that the reading had decompressed before it */
+    size_t built;           /* bytes that the builder held before */
     uint32_t n_bad;      /* profiles that were left out ... */
     struct br_err first; /* ... and why the first of them was */
 };
@@ -56,6 +59,9 @@ int upload_begin(struct upload *u, struct br_reading *r);
  * what came in. Returns 0; or BR_EINVAL or as br_reading_decompress, with a sentence in r->err. */
 int upload_gunzip(struct upload *u, struct upload_bytes *bytes);
 void upload_drop(struct upload *u);
+
+/* From now on the upload takes four times the body and what was unpacked, and a MiB, at most. */
+void upload_limit(struct upload *u);
 
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);

@@ -12,6 +12,7 @@
 #define DEPTH_MAX 16
 #define NODES_MAX 4096
 #define NAME_MAX_LEN 32
+#define TEXT_MAX 1024
 
 struct reader {
     struct br_json_tree tree;
@@ -25,6 +26,9 @@ static int read_text(struct reader *r, const struct br_json_node *v, const char 
         return 0;
     if (v->type != BR_JSON_STRING)
         return br_err_set(r->err, BR_EINVAL, "sample_type_config: text is expected");
+    if (v->len > TEXT_MAX)
+        return br_err_set(r->err, BR_EINVAL, "sample_type_config: a text has more than %d bytes",
+                          TEXT_MAX);
     char *out = br_arena_alloc(r->arena, (size_t)v->len + 1);
     if (!out)
         return br_err_set(r->err, BR_ENOMEM, "out of memory");

@@ -13,6 +13,7 @@
 #define GROWTH 4
 /* What a reader may take, however small bodies have to be. */
 #define SCRATCH_MIN (16u << 20)
+#define SPARE ((size_t)1 << 20)
 
 static size_t scratch_max(const struct upload *u)
 {
@@ -29,6 +30,7 @@ int upload_begin(struct upload *u, struct br_reading *r)
     if (!bench->build)
         bench->build = br_build_new(r->host, scratch_max(u));
     u->build = bench->build;
+    u->built = u->build ? br_build_memory(u->build) : 0;
     return u->build ? 0 : br_err_set(&r->err, BR_ENOMEM, "out of memory");
 }
 
@@ -65,10 +67,18 @@ void upload_drop(struct upload *u)
 }
 
 /* No memory would help what does not fit into an arena's maximum. */
-static int too_large(struct upload *u)
+static int too_large(struct upload *u, const struct br_arena *full)
 {
     return br_err_set(&u->r->err, BR_ETOOBIG, "the request takes more than %zu bytes of memory",
-                      scratch_max(u));
+                      full->max);
+}
+
+void upload_limit(struct upload *u)
+{
+    size_t max = scratch_max(u), unpacked = u->r->plain - u->unpacked;
+    size_t limit = GROWTH * (u->body_len + unpacked) + SPARE;
+    u->scratch.max = limit < max ? limit : max;
+    (void)br_build_limit(u->build, u->built + limit - u->scratch.used);
 }
 
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
@@ -77,7 +87,7 @@ int upload_read(struct upload *u, enum br_profile_format format, const struct br
     br_arena_init(&scratch, scratch_max(u));
     int rc = br_profile_read(u->build, format, s, &scratch, &u->r->err);
     if (rc == BR_ENOMEM && scratch.full)
-        rc = too_large(u);
+        rc = too_large(u, &scratch);
     br_arena_release(&scratch);
     return rc;
 }
@@ -115,13 +125,15 @@ int upload_end(struct upload *u, int rc)
 {
     struct br_workbench *bench = u->r->bench;
     if (rc == BR_ENOMEM && u->scratch.full)
-        rc = too_large(u);
+        rc = too_large(u, &u->scratch);
     if (!rc)
         rc = make_item(u);
     upload_drop(u);
     br_arena_release(&u->scratch);
-    if (u->build)
+    if (u->build) {
+        (void)br_build_limit(u->build, BR_BUF_MAX);
         br_build_clear(u->build);
+    }
     if (u->build && br_build_memory(u->build) > KEPT_BYTES) {
         br_build_free(u->build);
         bench->build = NULL;

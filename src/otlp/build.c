@@ -14,6 +14,10 @@
  */
 #define LIKELY_LEN 16384u
 
+/* A builder that holds more gives back what finds entries before they are copied; nobody keeps one
+ * that had grown so much. */
+#define STRIPPED_MIN (4u << 20)
+
 /* The fields of a Profile or Sample that are written once. */
 #define PROFILE_FIXED 160u
 #define SAMPLE_FIXED 64u
@@ -41,6 +45,27 @@ void br_build_clear(struct br_build *b)
     br_merger_clear(&b->m);
     b->mark = (struct br_merger_mark){0};
     b->depth = REQUEST;
+}
+
+size_t br_build_limit(struct br_build *b, size_t max_bytes)
+{
+    struct br_merge *m = &b->m;
+    size_t before = m->budget.max;
+    size_t max = max_bytes < m->max_bytes ? max_bytes : m->max_bytes;
+    m->budget.max = max > m->budget.used ? max : m->budget.used;
+    m->budget.moves = max < m->max_bytes;
+    /* A guess by the last request must not take the room of this one's tables. */
+    if (m->out_hint > (m->budget.max - m->budget.used) / 4)
+        m->out_hint = 0;
+    return before;
+}
+
+size_t br_build_take_size(const struct br_build *b)
+{
+    size_t size = 0;
+    for (unsigned t = 0; t < BR_TABLES; t++)
+        size += b->m.tables[t].len;
+    return size;
 }
 
 int br_build_rc(const struct br_build *b)
@@ -242,18 +267,56 @@ static uint8_t *put_times(uint8_t *o, const uint64_t *times_ns, size_t n)
     return n ? br_put_len(o, 5, times_ns, n * sizeof *times_ns) : o;
 }
 
-/* What the walk demands of samples. */
-static bool is_sample(struct br_build *b, const struct br_build_sample *s)
+/* True when what it refers to is there; otherwise BR_EINVAL sticks. */
+static bool refers_well(struct br_build *b, const struct br_build_sample *s)
 {
-    bool counts = s->n_values ? !s->n_times || s->n_times == s->n_values : s->n_times > 0;
-    if (__builtin_expect(b->depth == PROFILE && counts &&
-                             s->stack < b->m.tables[BR_TABLE_STACK].n &&
+    if (__builtin_expect(s->stack < b->m.tables[BR_TABLE_STACK].n &&
                              s->link < b->m.tables[BR_TABLE_LINK].n,
                          1))
         return s->n_attributes == 0 ||
                br_build_check(b, BR_TABLE_ATTRIBUTE, s->attributes, s->n_attributes);
     br_merger_fail(&b->m, BR_EINVAL);
     return false;
+}
+
+/* What the walk demands of samples. */
+static bool is_sample(struct br_build *b, const struct br_build_sample *s)
+{
+    bool counts = s->n_values ? !s->n_times || s->n_times == s->n_values : s->n_times > 0;
+    if (__builtin_expect(b->depth == PROFILE && counts, 1))
+        return refers_well(b, s);
+    br_merger_fail(&b->m, BR_EINVAL);
+    return false;
+}
+
+uint8_t *br_build_prefix(struct br_build *b, const struct br_build_sample *s, uint8_t *out)
+{
+    if (!br_build_ready(b) || !refers_well(b, s))
+        return out;
+    out = br_merger_put_scalar(out, 1, s->stack);
+    out = br_build_put_list(out, 2, s->attributes, s->n_attributes);
+    return br_merger_put_scalar(out, 3, s->link);
+}
+
+void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, int64_t value)
+{
+    uint8_t *o = b->depth == PROFILE ? br_merger_room(&b->m, SAMPLE_FIXED + len) : NULL;
+    if (!o)
+        return;
+    size_t size = br_varint_size((uint64_t)value);
+    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    o = br_put_varint(o, len + 2 + size);
+    o = br_put_bytes(o, prefix, len);
+    *o++ = (uint8_t)BR_SCAN_LEN(4);
+    *o++ = (uint8_t)size;
+    br_merger_wrote(&b->m, br_put_varint(o, (uint64_t)value));
+    b->m.n_items++;
+}
+
+void br_build_reserve(struct br_build *b, size_t len)
+{
+    if (br_build_ready(b))
+        (void)br_merger_room(&b->m, len);
 }
 
 void br_build_sample(struct br_build *b, const struct br_build_sample *s)
@@ -300,6 +363,10 @@ size_t br_build_memory(const struct br_build *b)
 int br_build_take(struct br_build *b, struct br_item *into)
 {
     close_to(b, REQUEST);
+    b->mark = (struct br_merger_mark){0};
+    if (b->m.budget.used > STRIPPED_MIN)
+        for (unsigned t = 0; t < BR_TABLES; t++)
+            br_intern_strip(&b->m.tables[t], &b->m.budget);
     if (!b->m.rc)
         br_merger_fail(&b->m, br_merger_take(&b->m, into, true));
     if (b->m.rc)

@@ -20,6 +20,7 @@
 
 #include "otlp/edit.h"
 #include "pipeline/item.h"
+#include "wire/protobuf.h"
 
 struct br_build;
 struct br_host;
@@ -39,6 +40,14 @@ void br_build_undo(struct br_build *b);
 
 /* Bytes that the builder holds, also after br_build_clear. */
 size_t br_build_memory(const struct br_build *b);
+
+/* From now on what the builder holds may grow to `max_bytes`, at most to what br_build_new was
+ * given; what it holds already is not given back for that. Below that maximum what lies in two
+ * places while it moves counts twice. Returns the limit before. */
+size_t br_build_limit(struct br_build *b, size_t max_bytes);
+
+/* Bytes that br_build_take needs beside these: the dictionary, in one piece. */
+size_t br_build_take_size(const struct br_build *b);
 
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);
@@ -131,6 +140,23 @@ struct br_build_sample {
     size_t n_times;
 };
 void br_build_sample(struct br_build *b, const struct br_build_sample *s);
+
+/* The same for a sample that several Profiles have, each with a value of its own: encodes all of it
+ * but the values (which, as the times, must not be there) to `out`, of BR_BUILD_PREFIX bytes, and
+ * returns the end. Then br_build_prefixed puts it into the open Profile; `prefix` is of this
+ * request. */
+#define BR_BUILD_PREFIX(n_attributes) (24 + 5 * (size_t)(n_attributes))
+uint8_t *br_build_prefix(struct br_build *b, const struct br_build_sample *s, uint8_t *out);
+void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, int64_t value);
+
+/* Bytes that br_build_prefixed adds. */
+static inline size_t br_build_prefixed_size(size_t prefix_len, uint64_t value)
+{
+    return br_len_size(2, prefix_len + 2 + br_varint_size(value));
+}
+
+/* Makes room for so many bytes of messages at once. */
+void br_build_reserve(struct br_build *b, size_t len);
 
 /* Samples so far. */
 uint32_t br_build_items(const struct br_build *b);

@@ -198,9 +198,15 @@ uint32_t br_build_location(struct br_build *b, const struct br_build_location *l
     return finish(b, BR_TABLE_LOCATION, o);
 }
 
+/* The most bytes of an index of a location. */
+static size_t location_size(const struct br_build *b)
+{
+    return br_varint_size(b->m.tables[BR_TABLE_LOCATION].n);
+}
+
 uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n)
 {
-    uint8_t *o = begin(b, BR_TABLE_STACK, INDEX_MAX * n);
+    uint8_t *o = begin(b, BR_TABLE_STACK, location_size(b) * n);
     if (!o || !br_build_check(b, BR_TABLE_LOCATION, locations, n))
         return 0;
     return finish(b, BR_TABLE_STACK, br_build_put_list(o, 1, locations, n));
@@ -276,7 +282,7 @@ static bool are_below(const uint8_t *p, size_t len, uint32_t n)
 bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len,
                            const uint32_t *places, uint32_t n_places, uint32_t *ret)
 {
-    uint8_t *o = begin(b, BR_TABLE_STACK, INDEX_MAX * len);
+    uint8_t *o = begin(b, BR_TABLE_STACK, places ? location_size(b) * len : len);
     *ret = 0;
     if (!o || len == 0)
         return true;

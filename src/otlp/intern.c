@@ -8,6 +8,7 @@
 
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
+#define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
 
 __extension__ typedef unsigned __int128 u128;
 
@@ -16,12 +17,14 @@ int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need,
     if (need <= *cap)
         return 0;
     size_t had = *cap * size;
-    size_t most = (had + (b->max - b->used)) / size;
+    size_t most = br_budget_most(b, had) / size;
     if (most > UINT32_MAX)
         most = UINT32_MAX;
     if (need > most)
         return BR_EFULL;
-    size_t want = (size_t)*cap * 2 > need ? (size_t)*cap * 2 : need;
+    size_t more = had < DOUBLED_MAX ? *cap : *cap / 2, want = *cap + more;
+    if (want < need)
+        want = need;
     if (want > most)
         want = most;
     void *old;
@@ -153,8 +156,8 @@ uint32_t br_intern_append(struct br_intern *t, size_t len, uint32_t hash)
 static int grow_slots(struct br_intern *t, struct br_budget *b)
 {
     uint32_t n = t->n_slots ? t->n_slots * 2 : SLOTS_MIN;
-    size_t more = (size_t)(n - t->n_slots) * sizeof *t->slots;
-    if (n > UINT32_MAX / 2 || more > b->max - b->used)
+    size_t had = t->n_slots * sizeof *t->slots, want = (size_t)n * sizeof *t->slots;
+    if (n > UINT32_MAX / 2 || want > br_budget_most(b, had))
         return BR_EFULL;
     struct br_intern_slot *slots = br_calloc(n, sizeof *slots);
     if (!slots)
@@ -164,7 +167,7 @@ static int grow_slots(struct br_intern *t, struct br_budget *b)
     br_free(t->slots);
     t->slots = slots;
     t->n_slots = n;
-    b->used += more;
+    b->used += want - had;
     return 0;
 }
 
@@ -178,7 +181,7 @@ int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body
     int rc = br_budget_grow(b, &t->bytes, &t->cap, need, 1);
     if (!rc)
         rc = br_budget_grow(b, &t->entries, &t->cap_entries, (size_t)t->n + 1, sizeof *t->entries);
-    if (!rc && t->n >= t->n_slots / 2)
+    if (!rc && t->n >= br_intern_most(t))
         rc = grow_slots(t, b);
     return rc;
 }
@@ -203,9 +206,14 @@ int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field)
 void br_intern_release(struct br_intern *t, struct br_budget *b)
 {
     br_budget_free(b, &t->bytes, &t->cap, 1);
+    br_intern_strip(t, b);
+    memset(t, 0, sizeof *t);
+}
+
+void br_intern_strip(struct br_intern *t, struct br_budget *b)
+{
     br_budget_free(b, &t->entries, &t->cap_entries, sizeof *t->entries);
     br_budget_free(b, &t->slots, &t->n_slots, sizeof *t->slots);
-    memset(t, 0, sizeof *t);
 }
 
 /* Slots are taken in the entries' order, also when they are made anew: so the last one can go without

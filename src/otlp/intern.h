@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One table of a dictionary under construction: entries by content, each once. For src/otlp/ only.
+ * One table of a dictionary under construction: entries by content, each once. For src/otlp/ and
+ * the readers of src/profile/ only.
  *
  * Entries are kept as they go on the wire (tag, length, body, one after the other), so that a
  * finished table is one copy. A new entry's body is written right behind the last one and becomes
@@ -19,7 +20,14 @@
 /* Memory that several arrays share. */
 struct br_budget {
     size_t used, max;
+    bool moves; /* the old place of an array that is being moved counts, too */
 };
+
+/* The most bytes that an array may have that has `had` bytes now. */
+static inline size_t br_budget_most(const struct br_budget *b, size_t had)
+{
+    return b->max - b->used + (b->moves ? 0 : had);
+}
 
 /* As br_grow, within the budget. Returns 0, BR_EFULL or BR_ENOMEM. */
 int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size);
@@ -43,7 +51,7 @@ struct br_intern {
     uint32_t len, cap;
     struct br_interned *entries;
     uint32_t n, cap_entries;
-    struct br_intern_slot *slots; /* a power of two, at most half full */
+    struct br_intern_slot *slots; /* a power of two, at most three quarters full */
     uint32_t n_slots;
     uint8_t tag;
     uint64_t secret[2];
@@ -60,6 +68,10 @@ void br_intern_release(struct br_intern *t, struct br_budget *b);
 /* Back to entry 0 alone; keeps the memory. */
 void br_intern_clear(struct br_intern *t);
 
+/* Keeps nothing but the bytes, for their last copy: then the table is good for br_intern_release
+ * only. */
+void br_intern_strip(struct br_intern *t, struct br_budget *b);
+
 /* Forgets entries from number `n` (at least 1) on, the first of which starts at byte `len`. */
 void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len);
 
@@ -67,9 +79,15 @@ void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len);
  * BR_ENOMEM. */
 int br_intern_reserve_slow(struct br_intern *t, struct br_budget *b, size_t body_max);
 
+/* Entries that the slots have room for. */
+static inline uint32_t br_intern_most(const struct br_intern *t)
+{
+    return t->n_slots / 4 * 3;
+}
+
 static inline int br_intern_reserve(struct br_intern *t, struct br_budget *b, size_t body_max)
 {
-    if (__builtin_expect(t->n < t->cap_entries && t->n < t->n_slots / 2 &&
+    if (__builtin_expect(t->n < t->cap_entries && t->n < br_intern_most(t) &&
                              (size_t)t->cap - t->len >= body_max + 2 * BR_VARINT_MAX,
                          1))
         return 0;

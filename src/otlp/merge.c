@@ -42,8 +42,11 @@ void br_merger_clear(struct br_merge *m)
     if (m->budget.used > m->budget.max / 2)
         shrink(m);
     for (size_t i = 0; i < BR_TABLES; i++) {
-        if (m->tables[i].n)
-            br_intern_clear(&m->tables[i]);
+        struct br_intern *t = &m->tables[i];
+        if (t->n && !t->n_slots)
+            br_intern_release(t, &m->budget);
+        else if (t->n)
+            br_intern_clear(t);
     }
 }
 

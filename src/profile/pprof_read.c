@@ -7,11 +7,13 @@
 /* 1971-01-01. Some agents count microseconds, which end up in 1970. */
 #define TIME_MIN (INT64_C(365) * 86400 * 1000000000)
 #define NAME_MAX_LEN 256
+#define COMPOSE_SPARE (64u << 10)
+#define PROFILE_SIZE 512 /* bytes of a Profile beside its samples, at most */
 
 struct types {
     uint32_t n;
-    uint32_t *type, *unit; /* string indices of the builder */
-    const char **names;
+    uint32_t type[BR_PPROF_MOST_TYPES], unit[BR_PPROF_MOST_TYPES]; /* strings of the builder */
+    const char *names[BR_PPROF_MOST_TYPES];
 };
 
 static int invalid(struct br_pprof *p, const char *what)
@@ -61,14 +63,6 @@ static int read_top(struct br_pprof *p)
 
 /* --- Sample types ----------------------------------------------------------------------------- */
 
-/* A terminated copy, for which `i` has to be in the table. */
-static const char *copy_text(struct br_pprof *p, uint64_t i)
-{
-    size_t len;
-    const uint8_t *text = br_pprof_text(p, i, &len);
-    return br_arena_strndup(p->arena, (const char *)text, len);
-}
-
 static int read_value_type(struct br_pprof *p, const struct br_field *f, uint64_t *type,
                            uint64_t *unit)
 {
@@ -95,14 +89,36 @@ static bool is_dotnet(const struct br_pprof *p)
     return false;
 }
 
-/* The type's name, "inuse-space" as "inuse_space" where it comes from .NET; NULL without memory. */
-static const char *type_name(struct br_pprof *p, uint64_t i)
+/* A terminated copy of a type's name, "inuse-space" as "inuse_space" where it comes from .NET. */
+static int read_name(struct br_pprof *p, uint64_t i, const char **ret)
 {
-    char *name = (char *)copy_text(p, i);
+    size_t len;
+    const uint8_t *text = br_pprof_text(p, i, &len);
+    if (len > BR_PPROF_MOST_NAME)
+        return br_err_set(p->err, BR_EINVAL, "pprof: a sample type's name has more than %u bytes",
+                          BR_PPROF_MOST_NAME);
+    char *name = br_arena_strndup(p->arena, (const char *)text, len);
     for (char *c = name; c && *c && p->dotnet; c++)
         if (*c == '-')
             *c = '_';
-    return name;
+    *ret = name;
+    return name ? 0 : br_pprof_no_memory(p);
+}
+
+static int read_type(struct br_pprof *p, struct types *t, const struct br_field *f)
+{
+    uint64_t type, unit;
+    int rc = read_value_type(p, f, &type, &unit);
+    if (!rc)
+        rc = read_name(p, type, &t->names[t->n]);
+    if (rc)
+        return rc;
+    const char *name = t->names[t->n];
+    if (p->dotnet)
+        t->type[t->n] = br_build_string(p->b, name, strlen(name));
+    else if (!br_pprof_string(p, type, "sample type", &t->type[t->n]))
+        return BR_EINVAL;
+    return br_pprof_string(p, unit, "sample type", &t->unit[t->n]) ? 0 : BR_EINVAL;
 }
 
 static int read_types(struct br_pprof *p, struct types *t)
@@ -110,38 +126,22 @@ static int read_types(struct br_pprof *p, struct types *t)
     const struct br_pprof_range *r = &p->ranges[BR_PPROF_SAMPLE_TYPE];
     const uint8_t *at = r->start;
     struct br_field f;
+    int rc = 0;
     if (r->n == 0)
         return invalid(p, "samples without sample types");
-    t->type = br_arena_calloc(p->arena, r->n, sizeof *t->type);
-    t->unit = br_arena_calloc(p->arena, r->n, sizeof *t->unit);
-    t->names = br_arena_calloc(p->arena, r->n, sizeof *t->names);
-    if (!t->type || !t->unit || !t->names)
-        return br_pprof_no_memory(p);
-    for (; br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f); t->n++) {
-        uint64_t type, unit;
-        int rc = read_value_type(p, &f, &type, &unit);
-        if (rc)
-            return rc;
-        const char *name = t->names[t->n] = type_name(p, type);
-        if (!name)
-            return br_pprof_no_memory(p);
-        if (p->dotnet)
-            t->type[t->n] = br_build_string(p->b, name, strlen(name));
-        else if (!br_pprof_string(p, type, "sample type", &t->type[t->n]))
-            return BR_EINVAL;
-        if (!br_pprof_string(p, unit, "sample type", &t->unit[t->n]))
-            return BR_EINVAL;
-    }
-    return 0;
+    if (r->n > BR_PPROF_MOST_TYPES)
+        return br_err_set(p->err, BR_EINVAL, "pprof: more than %u sample types",
+                          BR_PPROF_MOST_TYPES);
+    for (; !rc && br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f); t->n++)
+        rc = read_type(p, t, &f);
+    return rc;
 }
 
 /* --- The scope -------------------------------------------------------------------------------- */
 
 static int add_order(struct br_pprof *p, struct br_addition *a, uint32_t n)
 {
-    int64_t *order = br_arena_calloc(p->arena, n, sizeof *order);
-    if (!order)
-        return BR_ENOMEM;
+    int64_t order[BR_PPROF_MOST_TYPES];
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     return br_add_ints(p->arena, a, 3, BR_SCOPE_SAMPLE_TYPE_ORDER, order, n);
@@ -168,6 +168,9 @@ static int open_scope(struct br_pprof *p, const struct types *t)
     const uint8_t *text = br_pprof_text(p, p->scalars[BR_PPROF_DEFAULT_TYPE], &len);
     if (!text)
         return br_pprof_no_string(p, p->scalars[BR_PPROF_DEFAULT_TYPE], "default_sample_type");
+    if (len > BR_PPROF_MOST_NAME)
+        return br_err_set(p->err, BR_EINVAL, "pprof: default_sample_type has more than %u bytes",
+                          BR_PPROF_MOST_NAME);
     int rc = 0;
     if (len)
         rc = br_add_string(p->arena, &a, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
@@ -191,37 +194,68 @@ static uint32_t key_of(struct br_pprof *p, const char *name)
     return br_build_string(p->b, name, strlen(name));
 }
 
-struct texts {
-    struct br_addition *v;
-    uint32_t n, cap;
+/* Comments, of which the places are there once they were counted. */
+struct comments {
+    struct br_addition *v; /* NULL: they are being counted */
+    uint32_t n;
 };
 
-static int add_text(struct br_pprof *p, struct texts *t, uint64_t i)
+static int add_comment(struct br_pprof *p, struct comments *c, uint64_t i)
 {
     struct br_addition text;
     text.data = br_pprof_text(p, i, &text.len);
     if (!text.data)
         return br_pprof_no_string(p, i, "comment");
-    if (!br_pprof_grow(p, &t->v, &t->cap, t->n, sizeof *t->v))
-        return br_pprof_no_memory(p);
-    t->v[t->n++] = text;
-    return 0;
+    if (c->v)
+        c->v[c->n] = text;
+    c->n++;
+    return c->v ? 0 : br_pprof_compose(p, sizeof text + text.len);
 }
 
 /* One field of it, packed or not. */
-static int read_comments(struct br_pprof *p, struct texts *t, const struct br_field *f)
+static int read_comment(struct br_pprof *p, struct comments *c, const struct br_field *f)
 {
     if (f->wire == BR_WIRE_VARINT)
-        return add_text(p, t, f->value);
+        return add_comment(p, c, f->value);
     int rc = 0;
     for (const uint8_t *at = f->data, *end = at + f->value; at < end && !rc;) {
         uint64_t i;
         at = br_varint(at, end, &i);
         if (!at)
             return invalid(p, "comments are malformed");
-        rc = add_text(p, t, i);
+        rc = add_comment(p, c, i);
     }
     return rc;
+}
+
+static int read_comments(struct br_pprof *p, struct comments *c)
+{
+    const struct br_pprof_range *r = &p->ranges[BR_PPROF_COMMENT];
+    struct br_field f;
+    int rc = 0;
+    c->n = 0;
+    for (const uint8_t *at = r->start; at < r->end && !rc;) {
+        at = br_scan(at, r->end, &f);
+        if (f.number == BR_PPROF_COMMENT)
+            rc = read_comment(p, c, &f);
+    }
+    return rc;
+}
+
+/* All of them, as one attribute. */
+static int put_comments(struct br_pprof *p, uint32_t *attributes, size_t *n)
+{
+    struct comments c = {0};
+    int rc = read_comments(p, &c);
+    if (rc || c.n == 0)
+        return rc;
+    c.v = br_pprof_alloc(p, c.n, sizeof *c.v);
+    if (!c.v)
+        return br_pprof_no_memory(p);
+    (void)read_comments(p, &c);
+    attributes[(*n)++] =
+        br_build_attribute_texts(p->b, key_of(p, BR_PROFILE_COMMENT), c.v, c.n);
+    return 0;
 }
 
 /* What all profiles have in common. */
@@ -241,19 +275,7 @@ static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
         if (len)
             attributes[(*n)++] = br_build_attribute_text(p->b, key_of(p, texts[i].name), text, len);
     }
-    const struct br_pprof_range *r = &p->ranges[BR_PPROF_COMMENT];
-    struct texts comments = {0};
-    struct br_field f;
-    for (const uint8_t *at = r->start; at < r->end;) {
-        at = br_scan(at, r->end, &f);
-        int rc = f.number == BR_PPROF_COMMENT ? read_comments(p, &comments, &f) : 0;
-        if (rc)
-            return rc;
-    }
-    if (comments.n)
-        attributes[(*n)++] =
-            br_build_attribute_texts(p->b, key_of(p, BR_PROFILE_COMMENT), comments.v, comments.n);
-    return 0;
+    return put_comments(p, attributes, n);
 }
 
 /* What Go's runtime writes has a duration only where it is a difference (?seconds=). */
@@ -304,20 +326,10 @@ static uint64_t time_of(const struct br_pprof *p)
     return p->source->start_ns;
 }
 
-static void put_samples(struct br_pprof *p, const int64_t *values)
+/* A buffer is larger than what was asked for by a quarter at most. */
+static size_t buffer_size(size_t len)
 {
-    uint32_t n = p->ranges[BR_PPROF_SAMPLE].n;
-    for (uint32_t i = 0; i < n && !br_build_rc(p->b); i++) {
-        const struct br_pprof_sample *s = &p->samples[i];
-        const struct br_build_sample sample = {
-            .stack = s->stack,
-            .link = s->link,
-            .attributes = s->n_attributes ? p->attributes + s->attributes_at : NULL,
-            .n_attributes = s->n_attributes,
-            .values = &values[i],
-            .n_values = 1};
-        br_build_sample(p->b, &sample);
-    }
+    return len + len / 4;
 }
 
 static int put_profiles(struct br_pprof *p, const struct types *t)
@@ -332,6 +344,11 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
     int rc = read_attributes(p, attributes, &n);
     if (!rc)
         rc = read_period(p, &profile);
+    size_t size = p->records.size + (size_t)t->n * PROFILE_SIZE;
+    if (!rc && !br_pprof_fits(p, buffer_size(size)))
+        return br_pprof_no_memory(p);
+    if (!rc)
+        br_build_reserve(p->b, size);
     for (uint32_t i = 0; i < t->n && !rc; i++) {
         profile.type = t->type[i];
         profile.unit = t->unit[i];
@@ -340,30 +357,54 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
             attributes[profile.n_attributes++] =
                 br_build_attribute_bool(p->b, key_of(p, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(p->b, &profile);
-        put_samples(p, p->values + (size_t)i * p->ranges[BR_PPROF_SAMPLE].n);
+        br_pprof_put_samples(p, i);
         if (br_build_rc(p->b))
             rc = br_pprof_no_memory(p);
     }
     return rc;
 }
 
+/* By then the arena is gone. */
+static bool fits_taken(struct br_pprof *p)
+{
+    size_t built = br_build_memory(p->b) + buffer_size(br_build_take_size(p->b));
+    p->full = built + p->records.size / 4 > p->built + p->max_bytes;
+    return !p->full;
+}
+
+static int read_whole(struct br_pprof *p)
+{
+    struct types types = {.n = 0};
+    int rc = br_pprof_read_strings(p);
+    if (!rc)
+        rc = read_types(p, &types);
+    if (!rc)
+        rc = br_pprof_read_tables(p);
+    if (!rc)
+        rc = br_pprof_read_samples(p, types.n);
+    if (!rc)
+        rc = open_scope(p, &types);
+    if (!rc)
+        rc = put_profiles(p, &types);
+    return rc || fits_taken(p) ? rc : br_pprof_no_memory(p);
+}
+
 int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
                   struct br_err *err)
 {
     struct br_pprof p = {.b = b, .source = s, .arena = scratch, .err = err};
-    struct types types = {0};
     int rc = read_top(&p);
     if (rc || !p.ranges[BR_PPROF_SAMPLE].n)
         return rc;
     p.dotnet = is_dotnet(&p);
-    rc = br_pprof_read_strings(&p);
-    if (!rc)
-        rc = read_types(&p, &types);
-    if (!rc)
-        rc = br_pprof_read_tables(&p);
-    if (!rc)
-        rc = br_pprof_read_samples(&p, types.n);
-    if (!rc)
-        rc = open_scope(&p, &types);
-    return rc ? rc : put_profiles(&p, &types);
+    p.max_bytes = BR_PPROF_GROWTH * s->len + BR_PPROF_SPARE;
+    p.compose = BR_PPROF_GROWTH * s->len + COMPOSE_SPARE;
+    p.built = br_build_memory(b);
+    p.arena_taken = scratch->used;
+    p.build_limit = br_build_limit(b, p.built + p.max_bytes);
+    br_pprof_share(&p);
+    rc = read_whole(&p);
+    br_pprof_release_labels(&p);
+    (void)br_build_limit(b, p.build_limit);
+    return rc;
 }

@@ -10,7 +10,25 @@
 int br_pprof_no_memory(struct br_pprof *p)
 {
     int rc = br_build_rc(p->b);
-    return br_err_set(p->err, rc ? rc : BR_ENOMEM, "pprof: %s", br_strerror(rc ? rc : BR_ENOMEM));
+    if (!rc)
+        rc = p->full ? BR_EFULL : BR_ENOMEM;
+    if (rc == BR_EFULL)
+        return br_err_set(p->err, rc,
+                          "pprof: it takes more than %zu bytes of memory, for %zu bytes",
+                          p->max_bytes, p->source->len);
+    return br_err_set(p->err, rc, "pprof: %s", br_strerror(rc));
+}
+
+int br_pprof_compose(struct br_pprof *p, size_t len)
+{
+    if (len <= p->compose) {
+        p->compose -= len;
+        return 0;
+    }
+    return br_err_set(p->err, BR_EFULL,
+                      "pprof: written out wherever they are referred to, its texts take more than "
+                      "%u times its %zu bytes",
+                      BR_PPROF_GROWTH, p->source->len);
 }
 
 int br_pprof_no_string(struct br_pprof *p, uint64_t i, const char *what)
@@ -35,12 +53,29 @@ bool br_pprof_scalars(const uint8_t *p, const uint8_t *end, uint64_t *v, uint32_
     return true;
 }
 
-bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, uint32_t n, size_t size)
+void *br_pprof_alloc(struct br_pprof *p, size_t n, size_t size)
 {
-    if (n < *cap)
+    size_t bytes;
+    if (!br_size_mul(n, size, &bytes) || !br_pprof_fits(p, bytes))
+        return NULL;
+    /* A block of the arena, which is larger, must not be more than the rest. */
+    size_t max = p->arena->max, rest = br_pprof_rest(p);
+    if (max > p->arena->used && rest < max - p->arena->used)
+        p->arena->max = p->arena->used + rest;
+    void *array = br_arena_alloc(p->arena, bytes);
+    p->arena->max = max;
+    br_pprof_share(p);
+    return array;
+}
+
+bool br_pprof_grow(struct br_pprof *p, void *items, uint32_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap)
         return true;
-    uint64_t want = *cap ? (uint64_t)*cap * 2 : LINES_MIN;
-    void *old, *fresh = want <= UINT32_MAX ? br_arena_alloc(p->arena, (size_t)want * size) : NULL;
+    size_t want = *cap ? (size_t)*cap * 2 : LINES_MIN;
+    if (want < need)
+        want = need;
+    void *old, *fresh = want <= UINT32_MAX ? br_pprof_alloc(p, want, size) : NULL;
     if (!fresh)
         return false;
     memcpy(&old, items, sizeof old);
@@ -57,7 +92,7 @@ int br_pprof_read_strings(struct br_pprof *p)
     const struct br_pprof_range *r = &p->ranges[BR_PPROF_STRING];
     const uint8_t *at = r->start;
     struct br_field f;
-    p->strings = br_arena_alloc(p->arena, r->n * sizeof *p->strings);
+    p->strings = br_pprof_alloc(p, r->n, sizeof *p->strings);
     if (!p->strings)
         return br_pprof_no_memory(p);
     while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_STRING), &f))
@@ -96,41 +131,47 @@ bool br_pprof_string_slow(struct br_pprof *p, uint64_t i, const char *what, uint
 
 static bool ids_init(struct br_pprof *p, struct br_pprof_ids *ids, uint32_t n)
 {
-    uint64_t n_dense = (uint64_t)n * 2 + 64;
+    uint64_t n_dense = (uint64_t)n + n / 4 + 64;
     if (n_dense > UINT32_MAX)
         return false;
     ids->n_entries = n;
-    ids->dense = br_arena_calloc(p->arena, (size_t)n_dense, sizeof *ids->dense);
-    ids->n_dense = ids->dense ? (uint32_t)n_dense : 0;
-    return ids->dense != NULL;
+    ids->dense = br_pprof_alloc(p, (size_t)n_dense, sizeof *ids->dense);
+    if (!ids->dense)
+        return false;
+    memset(ids->dense, 0, (size_t)n_dense * sizeof *ids->dense);
+    ids->n_dense = (uint32_t)n_dense;
+    return true;
 }
 
-static struct br_pprof_id *slot_of(const struct br_pprof_ids *ids, uint64_t id)
+static uint32_t slot_of(const struct br_pprof_ids *ids, uint64_t id)
 {
-    uint64_t mask = (UINT64_C(1) << ids->bits) - 1;
-    uint64_t at = (id * ids->factor) >> (64 - ids->bits);
-    while (ids->sparse[at].id && ids->sparse[at].id != id)
-        at = (at + 1) & mask;
-    return &ids->sparse[at];
+    uint32_t at = (uint32_t)((id * ids->factor >> 32) * ids->n_sparse >> 32);
+    while (ids->sparse[at] && ids->sparse[at] != id)
+        at = at + 1 < ids->n_sparse ? at + 1 : 0;
+    return at;
 }
 
 uint32_t br_pprof_ids_find(const struct br_pprof_ids *ids, uint64_t id)
 {
     if (!ids->sparse || id == 0)
         return 0;
-    return slot_of(ids, id)->index;
+    return ids->places[slot_of(ids, id)];
 }
 
 /* The first id that is larger than the array: makes the table for all that may follow. */
 static bool make_sparse(struct br_pprof *p, struct br_pprof_ids *ids)
 {
-    ids->bits = 4;
-    while (UINT64_C(1) << ids->bits < (uint64_t)ids->n_entries * 2)
-        ids->bits++;
+    size_t n = (size_t)ids->n_entries + ids->n_entries / 2 + 2;
     br_random_bytes(&ids->factor, sizeof ids->factor);
     ids->factor |= 1;
-    ids->sparse = br_arena_calloc(p->arena, (size_t)1 << ids->bits, sizeof *ids->sparse);
-    return ids->sparse != NULL;
+    ids->places = br_pprof_alloc(p, n, sizeof *ids->places);
+    ids->sparse = ids->places ? br_pprof_alloc(p, n, sizeof *ids->sparse) : NULL;
+    if (!ids->sparse)
+        return false;
+    memset(ids->places, 0, n * sizeof *ids->places);
+    memset(ids->sparse, 0, n * sizeof *ids->sparse);
+    ids->n_sparse = (uint32_t)n;
+    return true;
 }
 
 /* Notes where `id` went; 0 is no id and is not noted. */
@@ -148,8 +189,16 @@ static int ids_put(struct br_pprof *p, struct br_pprof_ids *ids, uint64_t id, ui
     }
     if (!ids->sparse && !make_sparse(p, ids))
         return br_pprof_no_memory(p);
-    *slot_of(ids, id) = (struct br_pprof_id){id, index + 1};
+    uint32_t at = slot_of(ids, id);
+    ids->sparse[at] = id;
+    ids->places[at] = index + 1;
     return 0;
+}
+
+/* The builder has not failed, and there is room for more. */
+static bool goes_on(struct br_pprof *p)
+{
+    return !br_build_rc(p->b) && br_pprof_fits(p, 0);
 }
 
 static int malformed(struct br_pprof *p, const char *what)
@@ -183,15 +232,16 @@ static int read_mapping(struct br_pprof *p, const struct br_field *f)
     size_t n = 0, len;
     if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
         return malformed(p, "mapping");
-    const uint8_t *build_id = br_pprof_text(p, v[BUILD_ID], &len);
-    if (!build_id)
+    if (!br_pprof_text(p, v[BUILD_ID], &len))
         return br_pprof_no_string(p, v[BUILD_ID], "build id");
     if (!br_pprof_string(p, v[FILENAME], "mapping", &filename))
         return BR_EINVAL;
-    if (len)
-        attributes[n++] = br_build_attribute_text(
-            p->b, br_build_string(p->b, BR_MAPPING_BUILD_ID, strlen(BR_MAPPING_BUILD_ID)), build_id,
-            len);
+    if (len) {
+        uint32_t key = br_build_string(p->b, BR_MAPPING_BUILD_ID, strlen(BR_MAPPING_BUILD_ID));
+        int rc = br_pprof_text_attribute(p, key, v[BUILD_ID], &attributes[n++]);
+        if (rc)
+            return rc;
+    }
     for (size_t i = 0; i < BR_COUNT(flags); i++)
         if (v[FLAGS + i])
             attributes[n++] = flag(p, flags[i]);
@@ -219,13 +269,16 @@ static int scripting_name(struct br_pprof *p, uint64_t name, uint64_t filename, 
     const uint8_t *f = br_pprof_text(p, filename, &file_len);
     if (!n || !f || (spy_is(p, "pyspy") && file_len && *f == '/'))
         return 0;
-    uint8_t *text = br_arena_alloc(p->arena, file_len + 1 + name_len);
-    if (!text)
+    size_t len = file_len + 1 + name_len;
+    int rc = br_pprof_compose(p, len);
+    if (rc)
+        return rc;
+    if (!br_pprof_grow(p, &p->composed, &p->cap_composed, len, 1))
         return br_pprof_no_memory(p);
-    uint8_t *o = br_put_bytes(text, f, file_len);
+    uint8_t *o = br_put_bytes(p->composed, f, file_len);
     *o++ = ' ';
     br_put_bytes(o, n, name_len);
-    *ret = br_build_string(p->b, text, file_len + 1 + name_len);
+    *ret = br_build_string(p->b, p->composed, len);
     return 0;
 }
 
@@ -283,7 +336,7 @@ static int read_functions(struct br_pprof *p)
     const uint8_t *at = r->start, *at_location = p->ranges[BR_PPROF_LOCATION].start;
     struct br_field f, location;
     int rc = ids_init(p, &p->functions, r->n) ? 0 : br_pprof_no_memory(p);
-    while (!rc && !br_build_rc(p->b) &&
+    while (!rc && goes_on(p) &&
            br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_FUNCTION), &f)) {
         uint64_t id = 0;
         if (borrow && br_pprof_next(&at_location, p->ranges[BR_PPROF_LOCATION].end,
@@ -330,7 +383,10 @@ static int read_location(struct br_pprof *p, const struct br_field *location)
             v[f.number] = f.value;
             continue;
         }
-        if (!br_pprof_grow(p, &p->lines, &p->cap_lines, n_lines, sizeof *p->lines))
+        if (n_lines == BR_PPROF_MOST_LINES)
+            return br_err_set(p->err, BR_EINVAL, "pprof: a location has more than %u lines",
+                              BR_PPROF_MOST_LINES);
+        if (!br_pprof_grow(p, &p->lines, &p->cap_lines, n_lines + 1, sizeof *p->lines))
             return br_pprof_no_memory(p);
         int rc = read_line(p, &f, &p->lines[n_lines++]);
         if (rc)
@@ -371,16 +427,16 @@ int br_pprof_read_tables(struct br_pprof *p)
         return br_pprof_no_memory(p);
     int rc = 0;
     const uint8_t *at = mappings->start;
-    while (!rc && !br_build_rc(p->b) &&
+    while (!rc && goes_on(p) &&
            br_pprof_next(&at, mappings->end, BR_SCAN_LEN(BR_PPROF_MAPPING), &f))
         rc = read_mapping(p, &f);
     if (!rc)
         rc = read_functions(p);
     at = locations->start;
-    while (!rc && !br_build_rc(p->b) &&
+    while (!rc && goes_on(p) &&
            br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &f))
         rc = read_location(p, &f);
-    if (!rc && br_build_rc(p->b))
+    if (!rc && !goes_on(p))
         rc = br_pprof_no_memory(p);
     p->n_same = rc ? 0 : count_same(p);
     return rc;

@@ -6,13 +6,12 @@
 #include "profile/pprof_write_head.h"
 
 #define LATER_NS 1000000u /* between the pieces of one profile */
-#define PROFILES_MAX (1u << 20)
 
 struct br_pprof_writer {
     struct br_host *host;
     struct pprof_tables tables;
-    struct pprof_profile *profiles; /* of the scope that is being read */
-    uint32_t n_profiles, cap_profiles;
+    struct pprof_profile profiles[BR_PPROF_TYPES_MAX]; /* of the scope, the next ones */
+    uint32_t n_profiles;
     struct pprof_piece *pieces; /* labels of the sample that is being written */
     uint32_t n_pieces, cap_pieces;
     struct pprof_scope scope;
@@ -206,12 +205,12 @@ static bool was_one_with(const struct pprof_profile *first, const struct pprof_p
            p->attributes == first->attributes && samples_line_up(first, p);
 }
 
-/* How many Profiles from `first` on were one pprof. */
-static uint32_t group_len(const struct br_pprof_writer *w, uint32_t first)
+/* How many of the next Profiles were one pprof. */
+static uint32_t group_len(const struct br_pprof_writer *w)
 {
-    const struct pprof_profile *p = &w->profiles[first];
-    uint32_t n = 1, most = w->n_profiles - first;
-    for (; n < most && n < BR_PPROF_TYPES_MAX && was_one_with(p, p + n); n++)
+    const struct pprof_profile *p = w->profiles;
+    uint32_t n = 1;
+    for (; n < w->n_profiles && was_one_with(p, p + n); n++)
         for (uint32_t i = 0; i < n; i++)
             if (p[i].type == p[n].type && p[i].unit == p[n].unit)
                 return n;
@@ -244,7 +243,7 @@ static void begin(struct br_pprof_writer *w)
 static int hand_out(struct br_pprof_writer *w)
 {
     struct br_pprof_out *out = &w->out;
-    if (w->tables.rc)
+    if (!pprof_work(&w->tables, pprof_tables_size(&w->tables)))
         return w->tables.rc;
     out->buf = assemble(w);
     if (!out->buf)
@@ -278,7 +277,7 @@ static size_t add_piece(struct br_pprof_writer *w, const struct pprof_piece *pie
     int rc = w->n_pieces < w->cap_pieces
                  ? 0
                  : br_grow(&w->pieces, &w->cap_pieces, (size_t)w->n_pieces + 1, sizeof *w->pieces,
-                           BR_BUF_MAX);
+                           BR_PPROF_LABELS_MAX);
     if (rc) {
         w->tables.rc = w->tables.rc ? w->tables.rc : rc;
         return 0;
@@ -297,7 +296,7 @@ static size_t collect_labels(struct br_pprof_writer *w, const struct sample *s)
     size_t len = 0;
     uint32_t i, n_labels = 0;
     w->n_pieces = 0;
-    while (pprof_index_next(&x, 2, &i)) {
+    while (!t->rc && pprof_index_next(&x, 2, &i)) {
         const struct pprof_label *label = pprof_label(t, i);
         if (label->wanted < 0 && !t->all_labels)
             w->n_left_out++;
@@ -398,10 +397,10 @@ static int write_samples(struct br_pprof_writer *w, const struct pprof_profile *
     return 0;
 }
 
-static int write_group(struct br_pprof_writer *w, uint32_t first, uint32_t n)
+static int write_group(struct br_pprof_writer *w, uint32_t n)
 {
     struct br_pprof_out *out = &w->out;
-    const struct pprof_profile *p = &w->profiles[first];
+    const struct pprof_profile *p = w->profiles;
     if (p->n_samples == 0)
         return 0;
     pprof_head_make(&w->head, &w->tables, &w->scope, p, n);
@@ -418,37 +417,77 @@ static int write_group(struct br_pprof_writer *w, uint32_t first, uint32_t n)
 
 /* --- The way down ---------------------------------------------------------------------------- */
 
+/* The next Profile of a scope, between *ret and what is returned; NULL when there is none. */
+static const uint8_t *next_profile(struct cursor *c, const uint8_t **ret)
+{
+    struct br_field f;
+    while (c->p && c->p < c->end && (c->p = br_field_next(c->p, c->end, &f))) {
+        if (f.number != 2 || f.wire != BR_WIRE_LEN)
+            continue;
+        *ret = f.data;
+        return f.data + f.value;
+    }
+    return NULL;
+}
+
+/* As many as there are and have room. */
+static void fill(struct br_pprof_writer *w, struct cursor *c)
+{
+    const uint8_t *body, *end;
+    while (w->n_profiles < BR_PPROF_TYPES_MAX && (end = next_profile(c, &body)))
+        pprof_profile_read(&w->profiles[w->n_profiles++], &w->tables, body, end);
+}
+
+/* Also of those that have no room yet. */
+static bool any_is_cpu(struct br_pprof_writer *w, struct cursor rest)
+{
+    struct pprof_profile p;
+    const uint8_t *body, *end;
+    for (uint32_t i = 0; i < w->n_profiles; i++)
+        if (pprof_profile_is_cpu(&w->profiles[i], &w->tables))
+            return true;
+    while (!w->tables.rc && (end = next_profile(&rest, &body))) {
+        pprof_profile_read(&p, &w->tables, body, end);
+        if (pprof_profile_is_cpu(&p, &w->tables))
+            return true;
+    }
+    return false;
+}
+
+static struct br_entry scope_of(const uint8_t *p, const uint8_t *end)
+{
+    struct br_entry scope = {NULL, 0};
+    struct br_field f;
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+            scope = (struct br_entry){f.data, (uint32_t)f.value};
+    return scope;
+}
+
 static int write_scope(struct br_pprof_writer *w, const uint8_t *body, const uint8_t *end)
 {
-    const uint8_t *p = body;
-    struct br_field f;
-    struct br_entry scope = {NULL, 0};
+    struct cursor c = {body, end};
+    struct br_entry scope = scope_of(body, end);
     w->n_profiles = 0;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.wire != BR_WIRE_LEN)
-            continue;
-        if (f.number == 1)
-            scope = (struct br_entry){f.data, (uint32_t)f.value};
-        if (f.number != 2)
-            continue;
-        int rc = br_grow(&w->profiles, &w->cap_profiles, (size_t)w->n_profiles + 1,
-                         sizeof *w->profiles, PROFILES_MAX);
-        if (rc)
-            return rc == BR_EFULL ? BR_ETOOBIG : rc;
-        pprof_profile_read(&w->profiles[w->n_profiles++], &w->tables, f.data, f.data + f.value);
-    }
-    pprof_scope_read(&w->scope, &w->tables, scope, w->profiles, w->n_profiles);
+    fill(w, &c);
+    struct cursor rest = c;
+    bool whole = !next_profile(&rest, &body);
+    pprof_scope_read(&w->scope, scope, w->profiles, whole ? w->n_profiles : 0);
+    w->scope.has_cpu = any_is_cpu(w, c);
     w->tables.all_labels = w->scope.from_pyroscope;
     w->out.scope = scope;
     w->out.from_pyroscope = w->scope.from_pyroscope;
-    for (uint32_t i = 0, n; i < w->n_profiles; i += n) {
-        w->out.time_ns = w->profiles[i].time_ns;
-        n = group_len(w, i);
-        int rc = write_group(w, i, n);
+    while (w->n_profiles && !w->tables.rc) {
+        w->out.time_ns = w->profiles[0].time_ns;
+        uint32_t n = group_len(w);
+        int rc = write_group(w, n);
         if (rc)
             return rc;
+        w->n_profiles -= n;
+        memmove(w->profiles, w->profiles + n, w->n_profiles * sizeof *w->profiles);
+        fill(w, &c);
     }
-    return 0;
+    return w->tables.rc;
 }
 
 static int write_part(struct br_pprof_writer *w, const struct br_part *part)
@@ -461,7 +500,7 @@ static int write_part(struct br_pprof_writer *w, const struct br_part *part)
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number != 2 || f.wire != BR_WIRE_LEN)
             continue;
-        int rc = write_scope(w, f.data, f.data + f.value);
+        int rc = w->tables.rc ? w->tables.rc : write_scope(w, f.data, f.data + f.value);
         if (rc)
             return rc;
     }
@@ -498,7 +537,6 @@ void br_pprof_writer_free(struct br_pprof_writer *w)
     if (!w)
         return;
     pprof_tables_release(&w->tables);
-    br_free(w->profiles);
     br_free(w->pieces);
     br_free(w);
 }

@@ -45,6 +45,8 @@ typedef int br_pprof_fn(const struct br_pprof_out *p, void *arg);
 struct br_pprof_options {
     uint32_t max_samples; /* in one pprof; 0: no limit */
     size_t max_bytes;     /* of one; 0: BR_BUF_MAX / 2 */
+    size_t max_work; /* bytes of all pprofs, and of dictionary entries that are read for them, of
+                        which each piece needs its own; 0: no limit */
     /* Which sample attributes become labels, asked once for each in an item; never about what came
      * from a Pyroscope client. NULL: all. */
     bool (*keep_label)(void *arg, const char *key, size_t len);
@@ -60,8 +62,10 @@ void br_pprof_writer_free(struct br_pprof_writer *w);
  * (br_item_inline_references). What would be over a limit
  * comes in several: the first with the profile's time, the next each a millisecond later, since two
  * profiles of one series and time are one for Pyroscope. Profiles without samples give none.
- * Returns 0, BR_ETOOBIG (a dictionary of more than BR_PPROF_ENTRIES_MAX entries), BR_ENOMEM, or
- * what `fn` returned, which ends it. */
+ * Returns 0, BR_ETOOBIG (a dictionary of more than BR_PPROF_ENTRIES_MAX entries, or whose index
+ * would take more than four times the item and a MiB; more than max_work; or a sample of more than
+ * BR_PPROF_LABELS_MAX attributes), BR_ENOMEM, or what `fn` returned, which ends it. */
 #define BR_PPROF_ENTRIES_MAX (2u << 20)
+#define BR_PPROF_LABELS_MAX 4096u
 int br_pprof_write(struct br_pprof_writer *w, const struct br_item *item,
                    const struct br_pprof_options *options, br_pprof_fn *fn, void *arg);

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/resolve.h"
-#include "profile/pair.h"
 
 #define COMMENT "pprof.profile.comment"
 
@@ -32,14 +31,14 @@ static void read_value_type(const struct br_field *f, uint32_t *type, uint32_t *
     }
 }
 
-static void read_attributes(struct pprof_profile *p, const struct pprof_tables *t)
+static void read_attributes(struct pprof_profile *p, struct pprof_tables *t)
 {
     struct pprof_indices x = {.p = p->body, .end = p->end};
     struct br_pair a;
     uint32_t i;
     p->attributes = 14695981039346656037u;
-    while (pprof_index_next(&x, 11, &i)) {
-        if (!br_pair_of(&t->view, i, &a, NULL, NULL))
+    while (!t->rc && pprof_index_next(&x, 11, &i)) {
+        if (!pprof_pair(t, i, &a, NULL, NULL))
             continue;
         if (br_text_is(a.key, BR_PROFILE_CUMULATIVE))
             p->cumulative = a.value.type == BR_VALUE_BOOL && a.value.number;
@@ -48,7 +47,7 @@ static void read_attributes(struct pprof_profile *p, const struct pprof_tables *
     }
 }
 
-void pprof_profile_read(struct pprof_profile *p, const struct pprof_tables *t, const uint8_t *body,
+void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
                         const uint8_t *end)
 {
     const uint8_t *at = body;
@@ -81,6 +80,12 @@ void pprof_profile_read(struct pprof_profile *p, const struct pprof_tables *t, c
     read_attributes(p, t);
 }
 
+bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t)
+{
+    return br_text_is(br_dictionary_string(&t->view, p->type), "cpu") &&
+           br_text_is(br_dictionary_string(&t->view, p->unit), "nanoseconds");
+}
+
 /* --- The scope ------------------------------------------------------------------------------- */
 
 /* Value k of the order is the place that Profile k had. Anything but a permutation is ignored. */
@@ -90,8 +95,6 @@ static void sort(const struct br_any *order, struct pprof_profile *profiles, uin
     const uint8_t *p = order->data, *end = p + order->len;
     struct br_any v;
     uint32_t k = 0, taken = 0;
-    if (n > BR_PPROF_TYPES_MAX)
-        return;
     for (; (p = br_list_next(p, end, &v)); k++) {
         if (k >= n || v.type != BR_VALUE_INT || v.number >= n || taken >> v.number & 1)
             return;
@@ -102,16 +105,12 @@ static void sort(const struct br_any *order, struct pprof_profile *profiles, uin
         memcpy(profiles, sorted, n * sizeof *profiles);
 }
 
-void pprof_scope_read(struct pprof_scope *s, const struct pprof_tables *t, struct br_entry body,
-                      struct pprof_profile *profiles, uint32_t n)
+void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_profile *profiles,
+                      uint32_t n)
 {
     const uint8_t *p = body.data, *end = body.len ? p + body.len : p;
     struct br_pair a;
     *s = (struct pprof_scope){.from_pyroscope = false};
-    for (uint32_t i = 0; i < n; i++)
-        s->has_cpu = s->has_cpu ||
-                     (br_text_is(br_dictionary_string(&t->view, profiles[i].type), "cpu") &&
-                      br_text_is(br_dictionary_string(&t->view, profiles[i].unit), "nanoseconds"));
     while ((p = br_pair_next(p, end, BR_SCOPE_ATTRIBUTES, &a))) {
         bool text = a.value.type == BR_VALUE_STRING;
         struct br_entry value = {a.value.data, (uint32_t)a.value.len};
@@ -314,22 +313,26 @@ static void put_value_type(struct strings *s, uint32_t field, struct br_entry ty
     pprof_wrote(s->t, PPROF_HEAD, br_put_length_before(body, o));
 }
 
-static void put_text(struct pprof_tables *t, uint32_t field, const struct br_any *v)
+/* The text of attribute `i`. */
+static void put_text(struct pprof_tables *t, uint32_t field, uint32_t i, const struct br_any *v)
 {
     if (v->type == BR_VALUE_STRING && v->len)
-        put_number(t, field, pprof_text(t, v->data, v->len));
+        put_number(t, field, pprof_attribute_text(t, i, v));
 }
 
-static void put_comments(struct pprof_tables *t, const struct br_any *v)
+/* Attribute `i`, once however often the profile refers to it. */
+static void put_comments(struct pprof_tables *t, uint32_t i, const struct br_any *v)
 {
-    if (v->type != BR_VALUE_LIST) {
-        put_text(t, 13, v);
+    struct pprof_mark *mark = &t->labels[i].text;
+    if (mark->round == t->round)
         return;
-    }
+    put_text(t, 13, i, v);
+    mark->round = t->round;
     const uint8_t *p = v->data, *end = p + v->len;
     struct br_any each;
-    while ((p = br_list_next(p, end, &each)))
-        put_text(t, 13, &each);
+    while (v->type == BR_VALUE_LIST && (p = br_list_next(p, end, &each)))
+        if (each.type == BR_VALUE_STRING && each.len)
+            put_number(t, 13, pprof_text(t, each.data, each.len));
 }
 
 static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
@@ -343,15 +346,15 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     struct pprof_indices x = {.p = h->profile->body, .end = h->profile->end};
     struct br_pair a;
     uint32_t i;
-    while (pprof_index_next(&x, 11, &i)) {
-        if (!br_pair_of(&t->view, i, &a, NULL, NULL))
+    while (!t->rc && pprof_index_next(&x, 11, &i)) {
+        if (!pprof_pair(t, i, &a, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
             if (br_text_is(a.key, known[k].key))
-                put_text(t, known[k].field, &a.value);
+                put_text(t, known[k].field, i, &a.value);
         if (a.key.len >= strlen(COMMENT) && memcmp(a.key.data, COMMENT, strlen(COMMENT)) == 0 &&
             (a.key.len == strlen(COMMENT) || a.key.data[strlen(COMMENT)] == '.'))
-            put_comments(t, &a.value);
+            put_comments(t, i, &a.value);
     }
 }
 

@@ -47,12 +47,16 @@ struct pprof_head {
     char name[128];
 };
 
-void pprof_profile_read(struct pprof_profile *p, const struct pprof_tables *t, const uint8_t *body,
+void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
                         const uint8_t *end);
 
-/* Reads the scope's attributes, and brings its Profiles into the order that they say. */
-void pprof_scope_read(struct pprof_scope *s, const struct pprof_tables *t, struct br_entry body,
-                      struct pprof_profile *profiles, uint32_t n);
+/* True when its type is cpu/nanoseconds. */
+bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t);
+
+/* Reads the scope's attributes, but for `has_cpu`, and brings its Profiles, at most
+ * BR_PPROF_TYPES_MAX, into the order that they say. */
+void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_profile *profiles,
+                      uint32_t n);
 
 /* The head of the pprof that `n` Profiles make; borrows them, the scope and the dictionary for its
  * life. */

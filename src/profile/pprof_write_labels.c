@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "pipeline/value_text.h"
-#include "profile/pair.h"
 #include "profile/pprof_write_tables.h"
 
 /* --- Labels ---------------------------------------------------------------------------------- */
@@ -98,7 +97,8 @@ const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i)
     uint32_t key_index, unit;
     size_t at = t->buffers[PPROF_CACHE].len;
     label->piece = (struct pprof_piece){t->round, (uint32_t)at, 0};
-    if (!br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
+    if (!pprof_work(t, t->view.tables[BR_TABLE_ATTRIBUTE][i].len) ||
+        !br_pair_of(&t->view, i, &a, &key_index, &unit) || a.value.type == BR_VALUE_EMPTY ||
         !wanted(t, label, a.key))
         return label;
     find_role(label, &a);
@@ -163,6 +163,8 @@ const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_LINK][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
+    if (!pprof_work(t, e->len))
+        return NULL;
     link->span_id = link->trace_id = NULL;
     link->span = link->trace = (struct pprof_piece){t->round, 0, 0};
     while (p < end && (p = br_scan(p, end, &f))) {

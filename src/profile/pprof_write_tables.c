@@ -4,9 +4,10 @@
 #include <assert.h>
 
 #include "base/mem.h"
-#include "profile/pair.h"
 
 #define SECTION_MAX BR_BUF_MAX
+#define DOUBLED_MAX (8u << 20) /* bytes of a buffer that still doubles */
+#define ITEM_GROWTH 4 /* the index of a dictionary takes so many times the item, and a MiB */
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
@@ -20,7 +21,8 @@ uint8_t *pprof_room_slow(struct pprof_tables *t, unsigned buffer, size_t len)
         t->rc = BR_EFULL;
         return NULL;
     }
-    size_t want = b->len + len > 2 * b->cap ? b->len + len : 2 * b->cap;
+    size_t more = b->cap < DOUBLED_MAX ? b->cap : b->cap / 2;
+    size_t want = b->len + len > b->cap + more ? b->len + len : b->cap + more;
     if (want < 4096)
         want = 4096;
     uint8_t *data = br_realloc(b->data, want);
@@ -98,9 +100,10 @@ static bool too_many(const struct br_item *item)
 int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
                       const struct br_pprof_options *options)
 {
-    /* An entry costs 16 bytes of the index and 32 at the most of a mark. */
-    br_arena_init(&t->arena, (size_t)BR_PPROF_ENTRIES_MAX * 64 + (1u << 20));
+    br_arena_init(&t->arena, ITEM_GROWTH * item->size + (1u << 20));
     t->options = options;
+    t->work = 0;
+    t->max_work = options->max_work ? options->max_work : SIZE_MAX;
     t->round = 0;
     t->rc = 0;
     if (may_be_too_many(item) && too_many(item))
@@ -108,6 +111,8 @@ int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
     int rc = br_dictionary_index(item, &t->arena, &t->view);
     if (!rc && !make_marks(t))
         rc = BR_ENOMEM;
+    if (rc && t->arena.full)
+        rc = BR_ETOOBIG;
     if (rc)
         pprof_tables_unload(t);
     return rc;
@@ -162,6 +167,24 @@ uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i)
     return id;
 }
 
+/* --- Attributes ------------------------------------------------------------------------------ */
+
+bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
+                uint32_t *ret_unit)
+{
+    return i < t->view.n[BR_TABLE_ATTRIBUTE] &&
+           pprof_work(t, PPROF_AGAIN * (size_t)t->view.tables[BR_TABLE_ATTRIBUTE][i].len) &&
+           br_pair_of(&t->view, i, ret, ret_key, ret_unit);
+}
+
+uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text)
+{
+    struct pprof_mark *mark = &t->labels[i].text;
+    if (mark->round != t->round)
+        *mark = (struct pprof_mark){t->round, pprof_text(t, text->data, text->len)};
+    return mark->id;
+}
+
 /* --- Indices --------------------------------------------------------------------------------- */
 
 bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret)
@@ -191,6 +214,8 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
     uint64_t number[5] = {0};
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
@@ -234,7 +259,7 @@ static void note_mapping(struct pprof_tables *t, uint32_t attribute, struct mapp
                                       "process.executable.build_id.go",
                                       "process.executable.build_id.htlhash"};
     struct br_pair a;
-    if (!br_pair_of(&t->view, attribute, &a, NULL, NULL))
+    if (!pprof_pair(t, attribute, &a, NULL, NULL))
         return;
     for (size_t i = 0; i < BR_COUNT(has); i++)
         if (a.value.type == BR_VALUE_BOOL && br_text_is(a.key, has[i]))
@@ -242,7 +267,7 @@ static void note_mapping(struct pprof_tables *t, uint32_t attribute, struct mapp
     for (size_t i = 0; i < BR_COUNT(ids) && a.value.type == BR_VALUE_STRING && a.value.len; i++) {
         if (!br_text_is(a.key, ids[i]) || (n->build_id && (n->gnu || i > 0)))
             continue;
-        n->build_id = pprof_text(t, a.value.data, a.value.len);
+        n->build_id = pprof_attribute_text(t, attribute, &a.value);
         n->gnu = i == 0;
     }
 }
@@ -256,6 +281,8 @@ static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
     struct mapping_notes notes = {0};
     struct pprof_indices x = {.p = p, .end = end};
     uint32_t attribute;
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
@@ -305,14 +332,27 @@ static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, c
     return br_put_length_before(body, o);
 }
 
+/* True when attribute `i` says so; each is read once. */
+static bool says_folded(struct pprof_tables *t, uint32_t i)
+{
+    struct br_pair a;
+    if (i >= t->view.n[BR_TABLE_ATTRIBUTE])
+        return false;
+    struct pprof_label *label = &t->labels[i];
+    if (!label->folded) {
+        bool folded = pprof_pair(t, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL &&
+                      a.value.number && br_text_is(a.key, "pprof.location.is_folded");
+        label->folded = folded ? 1 : -1;
+    }
+    return label->folded > 0;
+}
+
 static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
 {
     struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
-    struct br_pair a;
     uint32_t i;
     while (pprof_index_next(&x, 4, &i))
-        if (br_pair_of(&t->view, i, &a, NULL, NULL) && a.value.type == BR_VALUE_BOOL &&
-            a.value.number && br_text_is(a.key, "pprof.location.is_folded"))
+        if (says_folded(t, i))
             return true;
     return false;
 }
@@ -341,6 +381,8 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
     struct br_field f;
     uint64_t in_mapping = 0, address = 0;
     bool attributes = false;
+    if (!pprof_work(t, e->len))
+        return 0;
     while (p < end && (p = br_scan(p, end, &f))) {
         if (f.number == 1 && f.wire == BR_WIRE_VARINT)
             in_mapping = f.value;
@@ -431,6 +473,8 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_STACK][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
+    if (!pprof_work(t, e->len))
+        return &no_piece;
     /* An index takes a byte or more, an id three at the most and is written as four. */
     uint8_t *body = pprof_open(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
     if (!body)

@@ -9,7 +9,9 @@
  */
 #pragma once
 
+#include "base/steps.h"
 #include "otlp/scan.h"
+#include "profile/pair.h"
 #include "profile/pprof_write.h"
 
 enum pprof_section {
@@ -46,8 +48,10 @@ struct pprof_label {
     struct pprof_piece piece;
     uint8_t role;      /* enum pprof_role */
     int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
+    int8_t folded;     /* likewise: says of a location that it is folded */
     bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
     uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
+    struct pprof_mark text; /* its text outside of labels, written once for all that refer to it */
 };
 
 struct pprof_link {
@@ -70,6 +74,7 @@ struct pprof_tables {
     uint32_t last_trace;        /* link whose trace id was written last, and its string ... */
     uint32_t last_trace_string; /* ... 0: none */
     uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
+    size_t work, max_work; /* bytes written and read for all pprofs of the item, and the most */
     int rc;
 };
 
@@ -137,6 +142,30 @@ static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint3
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
     return o + 2;
 }
+
+/* Counts `len` bytes that are about to be read because something refers to them. False when that is
+ * more than may be, which is BR_EFULL, and after any failure. */
+static inline bool pprof_work(struct pprof_tables *t, size_t len)
+{
+    if (__builtin_expect(t->rc != 0, 0))
+        return false;
+    if (__builtin_expect(len > t->max_work - t->work, 0)) {
+        t->rc = BR_EFULL;
+        return false;
+    }
+    br_steps_add(len);
+    t->work += len;
+    return true;
+}
+
+/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too.
+ * Reading again what others refer to counts PPROF_AGAIN times. */
+#define PPROF_AGAIN 8
+bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
+                uint32_t *ret_unit);
+
+/* The string of the text that attribute `i` has, written when it is wanted first. */
+uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text);
 
 /* A text that the dictionary does not have, as a new string; and entry `i` of its strings. */
 uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len);

@@ -97,9 +97,9 @@ ATTACKS = {
     "a line": (ingest_path("a"), None, b"a" * 4_000_000, {200}),
     "counts": (ingest_path("a"), None, b"a 9223372036854775807\n" * 100, {422}),
     "sample types": (ingest_path("a", format="pprof"), None, field(1, b"") * 100_000 + field(6, b"") + field(
-        2, field(2, b"\x01" * 100_000)) * 30, {200, 413}),
+        2, field(2, b"\x01" * 100_000)) * 30, {422}),
     "labels of a sample": (ingest_path("a", format="pprof"), None, field(1, b"") * 64 + field(6, b"") + field(6, b"a") + field(
-        2, field(2, b"\x01" * 64) + b"\x1a\x04\x08\x01\x18\x01" * 100_000) * 6, {200, 413}),
+        2, field(2, b"\x01" * 64) + b"\x1a\x04\x08\x01\x18\x01" * 100_000) * 6, {422}),
     "samples of a push": (PUSH_PATH, "application/proto", series(TINY * 500_000), {200, 413}),
     "bad samples of a push": (PUSH_PATH, "application/proto", series(field(2, field(1, b"x")) * 500_000), {400, 413}),
     "good and bad in turn": (PUSH_PATH, "application/proto", series(

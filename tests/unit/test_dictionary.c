@@ -384,7 +384,7 @@ static void test_malformed(void **state)
 static void test_intern(void **state)
 {
     (void)state;
-    struct br_budget budget = {0, 1 << 20};
+    struct br_budget budget = {.max = 1 << 20};
     struct br_intern t = {0};
     uint32_t hash;
     uint8_t body[300];
@@ -424,7 +424,7 @@ static void test_intern(void **state)
 static void test_intern_truncate(void **state)
 {
     (void)state;
-    struct br_budget budget = {0, 1 << 20};
+    struct br_budget budget = {.max = 1 << 20};
     struct br_intern t = {0};
     uint32_t hash, seed = 1, lens[3001];
     assert_int_equal(br_intern_init(&t, &budget, 5), 0);

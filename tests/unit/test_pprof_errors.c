@@ -99,16 +99,20 @@ static void test_invalid(void **state)
 static void test_bounds(void **state)
 {
     (void)state;
-    struct message *m = new_message(ROOM);
-    struct message *one = join(type(1, 2), nest(SAMPLE, END));
+    struct message *types = new_message(0), *m = new_message(ROOM);
+    struct message *one = nest(SAMPLE, END);
+    for (unsigned i = 0; i < 64; i++)
+        types = join(types, type(1, 2));
     for (unsigned i = 0; i < 40000; i++) {
         memcpy(m->data + m->len, one->data, one->len);
         m->len += one->len;
     }
     struct read r = {0};
-    m = join(m, all_strings());
+    m = join(join(types, m), all_strings());
     assert_int_equal(read_message(&r, m), BR_EINVAL);
     assert_non_null(strstr(r.err.text, "too few values"));
+    assert_int_equal(read_message(&r, join(m, type(1, 2))), BR_EINVAL);
+    assert_non_null(strstr(r.err.text, "more than 64 sample types"));
     r.build_max = 2000;
     assert_int_equal(read_message(&r, around(sample(NULL))), BR_EFULL);
     r.build_max = 0;

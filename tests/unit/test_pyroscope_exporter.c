@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "pipeline/component.h"
 #include "push/v1/push.pb-c.h"
 #include "support/fake_host.h"
@@ -297,6 +298,61 @@ static void requests_are_bounded(void **state)
     push(&f, "ABC", NULL);
     assert_int_equal(f.n_requests, 3);
     stored_once(&f, "ABC");
+    end(&f);
+}
+
+/* A Resource of `n` attributes of 2000 bytes, with so many scopes of a profile of one sample. */
+static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scopes)
+{
+    struct wire w = {0};
+    char key[16], text[2001];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
+    put_text(&w, 1, "service.name", "A");
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(key, sizeof key, "k%u", i);
+        put_text(&w, 1, key, text);
+    }
+    wire_close(&w, resource);
+    for (unsigned i = 0; i < scopes; i++)
+        wire_raw(&w, "\x12\x06\x12\x04\x12\x02\x20\x01", 8);
+    wire_close(&w, part);
+    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = &f->tally;
+    return item;
+}
+
+/* Its texts are checked once, not for each of 2,000 profiles. */
+static void a_resource_is_read_once(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 2}");
+    struct br_item *item = one_resource(&f, 100, 2000);
+    uint64_t steps = br_steps(), most = 4 * item->size;
+    br_pyroscope_exporter.consume(&f.node, item);
+    steps = br_steps() - steps;
+    fake_host_turn(f.h);
+    assert_true(f.tally.n_done == 1 && f.stored[0] == 2000);
+    assert_true(steps < most);
+    end(&f);
+}
+
+/* Each of 2,000 pprofs would have labels of 200 kB. */
+static void what_an_item_becomes_is_bounded(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, "labels: {resource_attributes: [\"*\"], max: 128}");
+    struct br_item *item = one_resource(&f, 100, 2000);
+    br_pyroscope_exporter.consume(&f.node, item);
+    fake_host_turn(f.h);
+    assert_true(f.tally.n_reject == 1 && f.n_requests == 0);
+    assert_non_null(strstr(f.tally.last.text, "too many bytes"));
     end(&f);
 }
 
@@ -598,6 +654,8 @@ int main(void)
         cmocka_unit_test(all_may_be_dropped),
         cmocka_unit_test(requests_are_bounded),
         cmocka_unit_test(a_bad_profile_is_found),
+        cmocka_unit_test(a_resource_is_read_once),
+        cmocka_unit_test(what_an_item_becomes_is_bounded),
         cmocka_unit_test(all_may_be_bad),
         cmocka_unit_test(the_server_may_name_the_bad),
         cmocka_unit_test(a_server_that_refuses_all_is_left_alone),

@@ -278,12 +278,35 @@ static void test_push_partly(void **state)
     expect_pushed(f);
 }
 
+/* What takes more than four times its size and a MiB is too large, and not for another try. */
+static void test_push_bounded(void **state)
+{
+    struct fixture *f = *state;
+    static char name[LIMIT / 2];
+    memset(name, 'n', sizeof name - 1);
+    const struct ask a = {.path = PUSH, .type = "application/proto"};
+    while (f->body.len < LIMIT - 2) /* series without anything */
+        wire_raw(&f->body, "\x0a\x00", 2);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 413);
+    assert_non_null(strstr(pyroscope_last.body, "bytes of memory"));
+    /* Each profile repeats the name of its series. */
+    wire_clear(&f->body);
+    size_t series = wire_open(&f->body, 1);
+    pyroscope_put_label(&f->body, "__name__", name);
+    for (unsigned i = 0; i < 100; i++)
+        pyroscope_put_sample(f, &f->body, false, ID);
+    wire_close(&f->body, series);
+    assert_true(f->body.len < LIMIT);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 413);
+    assert_int_equal(f->n, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_push_connect), TEST(test_push_json),        TEST(test_push_grpc),
         TEST(test_push_web),     TEST(test_push_web_refused), TEST(test_push_refused),
-        TEST(test_push_partly),
+        TEST(test_push_partly), TEST(test_push_bounded),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     free(pyroscope_last.body);

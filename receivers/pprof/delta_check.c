@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/scan.h"
+#include "receivers/pprof/delta.h"
+
+/* Which fields a message has: bits by number. */
+struct shape {
+    uint32_t varints;
+    uint32_t lists; /* varints, packed or not */
+    uint32_t texts;
+    const struct shape *nested[12]; /* by number */
+};
+
+#define BITS(first, last) ((UINT32_C(2) << (last)) - (UINT32_C(1) << (first)))
+
+static const struct shape value_type = {.varints = BITS(1, 2)}, label = {.varints = BITS(1, 4)},
+                          mapping = {.varints = BITS(1, 10)}, line = {.varints = BITS(1, 3)},
+                          function = {.varints = BITS(1, 5)};
+static const struct shape location = {.varints = BITS(1, 3) | BITS(5, 5), .nested = {[4] = &line}};
+static const struct shape sample = {.lists = BITS(1, 2), .nested = {[3] = &label}};
+static const struct shape profile = {.varints = BITS(7, 10) | BITS(12, 12) | BITS(14, 15),
+                                     .lists = BITS(13, 13),
+                                     .texts = BITS(6, 6),
+                                     .nested = {[1] = &value_type,
+                                                [2] = &sample,
+                                                [3] = &mapping,
+                                                [4] = &location,
+                                                [5] = &function,
+                                                [11] = &value_type}};
+
+static bool is_list(const struct br_field *f)
+{
+    const uint8_t *at = f->data, *end = at + f->value;
+    uint64_t value;
+    while (at && at < end)
+        at = br_scan_varint(at, end, &value);
+    return at != NULL;
+}
+
+/* True when a field is of the kind that its message says; the message in it is still to be checked. */
+static bool is_of_kind(const struct shape *shape, const struct br_field *f)
+{
+    uint32_t bit = f->number < 32 ? UINT32_C(1) << f->number : 0;
+    if (shape->varints & bit)
+        return f->wire == BR_WIRE_VARINT;
+    if (shape->lists & bit)
+        return f->wire == BR_WIRE_VARINT || (f->wire == BR_WIRE_LEN && is_list(f));
+    return !(shape->texts & bit) || f->wire == BR_WIRE_LEN;
+}
+
+static const struct shape *nested_in(const struct shape *shape, const struct br_field *f)
+{
+    return f->number < sizeof shape->nested / sizeof *shape->nested ? shape->nested[f->number] : NULL;
+}
+
+/* A message without any in it. */
+static bool is_flat(const struct shape *shape, const uint8_t *at, const uint8_t *end)
+{
+    struct br_field f;
+    while (at < end) {
+        at = br_scan(at, end, &f);
+        if (!at || !is_of_kind(shape, &f))
+            return false;
+    }
+    return true;
+}
+
+/* One that may have some, which have none. */
+static bool is_nested(const struct shape *shape, const uint8_t *at, const uint8_t *end)
+{
+    struct br_field f;
+    while (at < end) {
+        at = br_scan(at, end, &f);
+        if (!at || !is_of_kind(shape, &f))
+            return false;
+        const struct shape *inner = nested_in(shape, &f);
+        if (inner && (f.wire != BR_WIRE_LEN || !is_flat(inner, f.data, f.data + f.value)))
+            return false;
+    }
+    return true;
+}
+
+bool pprof_delta_check(const uint8_t *data, size_t len)
+{
+    const uint8_t *at = data, *end = data + len;
+    struct br_field f;
+    while (at < end) {
+        at = br_scan(at, end, &f);
+        if (!at || !is_of_kind(&profile, &f))
+            return false;
+        const struct shape *inner = nested_in(&profile, &f);
+        if (inner && (f.wire != BR_WIRE_LEN || !is_nested(inner, f.data, f.data + f.value)))
+            return false;
+    }
+    return true;
+}
