@@ -30,6 +30,8 @@ class Tap:
             except OSError:
                 near.close()
                 continue
+            for each in (near, far):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.n_connections += 1
             self.sent.append(bytearray())
             self.received.append(bytearray())
