@@ -25,7 +25,8 @@ HEAD = "| # | figure | target | measured | | commit | command |\n|---|---|---|--
 def commit():
     def git(*args):
         return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    return git("rev-parse", "--short", "HEAD") + (" and changes" if git("status", "--porcelain", "-uno") else "")
+    changes = git("status", "--porcelain", "-uno", "--", ".", f":!{PAGE.relative_to(ROOT)}")
+    return git("rev-parse", "--short", "HEAD") + (" and changes" if changes else "")
 
 
 def row(line, figure, where, command):
@@ -40,7 +41,7 @@ def write(figures, fast):
     before, table, after = re.fullmatch(r"(.*?)(\| # \|.*?\n)(\n.*|)", text, re.DOTALL).groups()
     rows = {int(each.split("|")[1]): each + "\n" for each in table.splitlines()[2:]}
     for number, figure in figures.items():
-        command = "tests/scorecard " + ("--fast" if fast else str(number))
+        command = f"tests/scorecard {'--fast ' if fast else ''}{number}"
         rows[number] = row(card.LINES[number], figure, where, command)
     PAGE.write_text(before + HEAD + "".join(rows[number] for number in sorted(rows)) + after)
 
