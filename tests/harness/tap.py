@@ -15,6 +15,7 @@ class Tap:
         self.n_sent = 0         # bytes from Braid to the sink
         self.n_connections = 0
         self.sent = []          # of each connection, the bytes from near to far
+        self.received = []      # and those from far to near
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -29,18 +30,21 @@ class Tap:
             except OSError:
                 near.close()
                 continue
+            for each in (near, far):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.n_connections += 1
             self.sent.append(bytearray())
+            self.received.append(bytearray())
             self._sockets += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, self.sent[-1]), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, None), daemon=True).start()
+            threading.Thread(target=self._pump, args=(near, far, self.sent[-1], True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, self.received[-1]), daemon=True).start()
 
-    def _pump(self, source, target, sent):
+    def _pump(self, source, target, kept, forth=False):
         try:
             while data := source.recv(65536):
-                if sent is not None:
+                if forth:
                     self.n_sent += len(data)
-                    sent += data
+                kept += data
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines about memory, and about connections that take it."""
+
+import contextlib
+import resource
+import select
+import socket
+import time
+
+import bombs
+import clients
+import otlp
+from bombs import MIB
+from braid import Braid, exporter, pipelines, until
+from card import Figure, line
+from load import Late, Load, memory_mib
+from otlp import TRACES
+from pki import Authority
+from raw import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, block, frame, sanitized
+from sink import Sink
+
+LIMIT = {"memory_limiter": {"limit_mib": 200, "check_interval": "1s"}}
+BODY = otlp.trace_request(1).SerializeToString()
+
+
+# --- 12
+
+
+@line(12, "peak RSS, limit 200 MiB, dead backend, overload of both signals, gzip and JSON, 1 minute",
+      "<= 210 MiB; only UNAVAILABLE or 503 with a hint; all is taken within 5 s of the backend's return")
+def overload(folder, fast):
+    sink = Sink()
+    late = Late(sink.grpc)
+    queue = {"queue_size": 1 << 30, "sizer": "bytes"}
+    server = Braid(pipelines(exporter("grpc", late, sending_queue=queue), processors=LIMIT, workers=2), folder / "braid")
+    load = Load(server, 3000, clients_each=4).start()
+    try:
+        time.sleep(60)
+        load.stop()
+        peak = memory_mib(server.process.pid, "VmHWM")
+        late.open()
+        begun = time.monotonic()
+        until(load.all_taken, "recovery", 60)
+        took = time.monotonic() - begun
+        taken = sum(n for code, n in load.answers.items() if code in ("OK", 200))
+        return Figure(f"{peak:.0f} MiB; {taken} requests taken, {sum(load.answers.values()) - taken} refused, "
+                      f"{sum(load.wrong.values())} wrongly{' ' + str(dict(load.wrong)) if load.wrong else ''}; recovers in {took:.1f} s",
+                      peak <= 210 and not load.wrong and took <= 5)
+    finally:
+        load.stop()
+        server.kill()
+        late.close()
+        sink.close()
+
+
+# --- 13
+
+
+def growth_mib(bomb, folder, address):
+    """(MiB, answer) of one request to a Braid of its own."""
+    dead = {"otlp": {"endpoint": address, "tls": {"insecure": True}}}
+    server = Braid(pipelines(dead, processors=LIMIT), folder)
+    try:
+        clients.http(server.http, TRACES.path, BODY)
+        before = memory_mib(server.process.pid, "VmHWM")
+        if not sanitized():  # whoever grows without end is to fail, and not the machine
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (4096 * MIB, 4096 * MIB))
+        answer = clients.http(server.http, bomb.path, bomb.body, bomb.content_type,
+                              {"content-encoding": bomb.encoding}).code
+        return memory_mib(server.process.pid, "VmHWM") - before, answer
+    finally:
+        server.kill()
+
+
+@line(13, "worst growth by one request (empty messages, depth, unknown fields, JSON, dictionaries, gzip and zstd bombs)",
+      "<= 4 x body + 1 MiB (a bomb: the limit of a body + 1 MiB), never a signal", fast=True)
+def growth(folder, fast):
+    size = 8 * MIB if fast else 64 * MIB - 1024
+    worst, text, within, n = 0.0, "", 0, 0
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        for bomb in bombs.shapes(size):
+            grown, code = growth_mib(bomb, folder / str(n), "127.0.0.1:%d" % nobody.getsockname()[1])
+            allowed = bomb.plain / MIB * (1 if bomb.name.endswith("bomb") else 4) + 1
+            n += 1
+            within += grown <= allowed
+            if grown / allowed > worst:
+                worst = grown / allowed
+                text = f"{bomb.name}: {grown:.1f} of {allowed:.1f} MiB, {code}"
+    return Figure(f"{within} of {n} shapes of {size // MIB + (size % MIB > 0)} MiB within it; worst {text}", within == n)
+
+
+# --- 16
+
+
+def peers(n, address, each, receive_buffer=None):
+    """n connections from addresses of loopback's own, for what is limited by address."""
+    host, port = address.rsplit(":", 1)
+    for i in range(n):
+        made = socket.socket()
+        if receive_buffer:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # keeps the server's buffer small, too
+        made.bind((f"127.0.{1 + i // 200 % 250}.1", 0))
+        made.connect((host, int(port)))
+        each(made)
+        yield made
+
+
+def whole_request():
+    message = b"\0" + len(BODY).to_bytes(4, "big") + BODY
+    grpc = (b"content-type", b"application/grpc")
+    return (PREFACE + frame(SETTINGS) + frame(HEADERS, END_HEADERS, 1, block(TRACES.method, grpc, (b"te", b"trailers")))
+            + frame(DATA, END_STREAM, 1, message))
+
+
+def answered(data):
+    """Whether the trailers of an answer are among these frames."""
+    at = 0
+    while at + 9 <= len(data):
+        if data[at + 3] == HEADERS and data[at + 4] & END_STREAM:
+            return True
+        at += 9 + int.from_bytes(data[at:at + 3], "big")
+    return False
+
+
+@line(16, "10,000 idle HTTP/2 connections, after a request on each",
+      "<= 160 MiB growth (16 KiB each), accept still < 10 ms")
+def idle(folder, fast):
+    server = Braid(pipelines({"nop": {}}), folder / "braid")
+    request = whole_request()
+
+    def ask(peer):
+        peer.settimeout(30)
+        peer.sendall(request)
+        got = b""
+        while not answered(got) and (part := peer.recv(65536)):
+            got += part
+    try:
+        with contextlib.ExitStack() as stack:
+            warm = [stack.enter_context(each) for each in peers(100, server.grpc, ask)]
+            before = memory_mib(server.process.pid, "VmRSS")
+            made = [stack.enter_context(each) for each in peers(10000, server.grpc, ask)]
+            grown = memory_mib(server.process.pid, "VmRSS") - before
+            slowest = 0.0
+            for each in peers(50, server.grpc, lambda peer: None):
+                with each:
+                    begun = time.monotonic()
+                    ask(each)
+                    slowest = max(slowest, time.monotonic() - begun)
+            gone = select.poll()
+            for each in made:
+                gone.register(each, select.POLLRDHUP)
+            alive = len(made) - len(gone.poll(0))
+            return Figure(f"{grown:.0f} MiB ({grown * 1024 / max(alive, 1):.1f} KiB each), {alive} open beside {len(warm)}; "
+                          f"slowest of 50 new ones {slowest * 1000:.1f} ms",
+                          alive == 10000 and grown <= 160 and slowest < 0.01)
+    finally:
+        server.kill()
+
+
+# --- 17
+
+GETS = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n" * 2000
+SLOW = {  # what comes first, and then a byte each second; "" is nothing
+    "head": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nX: ", b"x"),
+    "body": ("http", b"POST /v1/traces HTTP/1.1\r\nHost: h\r\nContent-Length: 999999\r\n\r\n", b"x"),
+    "nothing": ("grpc", b"", b""),
+    "preface": ("grpc", PREFACE[:10], b""),
+    "half a frame": ("grpc", PREFACE + frame(SETTINGS)[:5], b""),
+    "h2 body": ("grpc", whole_request()[:-len(BODY)], b""),
+    "TLS": ("tls", bytes.fromhex("160301020001"), b"\0"),
+    "reader": ("http", GETS, GETS),  # that reads nothing
+}
+
+
+def p99(address, n=200):
+    took = []
+    for _ in range(n):
+        begun = time.monotonic()
+        try:
+            clients.http(address, TRACES.path, BODY).expect_ok()
+            took.append(time.monotonic() - begun)
+        except OSError:
+            took.append(float("inf"))  # it was not served at all
+    return sorted(took)[n * 99 // 100]
+
+
+def slow_peers(kind, n, addresses):
+    where, first, _ = SLOW[kind]
+
+    def begin(peer):
+        peer.setblocking(False)
+        with contextlib.suppress(OSError):
+            peer.send(first)
+    return list(peers(n, addresses[where], begin, 4096 if kind == "reader" else None))
+
+
+def trickle(crowd, seconds):
+    """{kind: seconds until its last one was closed}, and how many of each were not."""
+    begun = time.monotonic()
+    poll, kinds, left, last = select.poll(), {}, {}, {}
+    for kind, sockets in crowd.items():
+        left[kind] = len(sockets)
+        for each in sockets:
+            kinds[each.fileno()] = (kind, each)
+            poll.register(each, select.POLLRDHUP)
+    while time.monotonic() - begun < seconds and any(left.values()):
+        until_next = time.monotonic() + 1
+        for fd, _ in poll.poll(1000):
+            kind, _ = kinds.pop(fd)
+            poll.unregister(fd)
+            left[kind] -= 1
+            last[kind] = time.monotonic() - begun
+        for kind, each in list(kinds.values()):
+            with contextlib.suppress(OSError):
+                each.send(SLOW[kind][2])
+        time.sleep(max(0, until_next - time.monotonic()))
+    return last, left
+
+
+@line(17, "1,000 slow clients of each kind (head, body, preface, frame, TLS, reader ...)",
+      "all closed in 30 s, <= 256 KiB held for each, p99 of a healthy client at most doubles")
+def slow(folder, fast):
+    names = Authority(folder / "pki").server()
+    config = pipelines({"nop": {}})
+    config["receivers"]["otlp/tls"] = {"protocols": {"http": {
+        "endpoint": "127.0.0.1:0", "tls": {"cert_file": str(names.cert), "key_file": str(names.key)}}}}
+    for pipeline in config["service"]["pipelines"].values():
+        pipeline["receivers"] = ["otlp", "otlp/tls"]
+    server = Braid(config, folder / "braid")
+    crowd = {}
+    try:
+        addresses = {"http": server.http, "grpc": server.grpc, "tls": server.address("http", "receiver/otlp/tls")}
+        calm, before = p99(server.http), memory_mib(server.process.pid, "VmRSS")
+        for kind in SLOW:
+            crowd[kind] = slow_peers(kind, 1000, addresses)
+        busy = p99(server.http)
+        held = (memory_mib(server.process.pid, "VmRSS") - before) * 1024 / (1000 * len(SLOW))
+        last, left = trickle(crowd, 45)
+        open_ = ", ".join(f"{n} of {kind}" for kind, n in left.items() if n)
+        latest = max(last.values(), default=0)
+        return Figure(f"{'open after 45 s: ' + open_ if open_ else f'all closed after {latest:.0f} s'}; "
+                      f"{held:.1f} KiB held for each on average; p99 {calm * 1000:.1f} ms, then {busy * 1000:.1f} ms",
+                      not open_ and int(latest) <= 30 and held <= 256 and busy <= 2 * calm)
+    finally:
+        for sockets in crowd.values():
+            for each in sockets:
+                each.close()
+        server.kill()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines about the program as a whole: fuzzing, sanitizers, secrets."""
+
+import os
+import re
+import stat
+import subprocess
+
+import clients
+import otlp
+from braid import BINARY, Braid, exporter, pipelines, until
+from card import Figure, joined, line
+from otlp import SIGNALS, TRACES
+from sink import REFUSE, Sink
+
+CANARY = "canary-5c0re-d41d8cd9"
+
+
+def tests_run(*suites, **environment):
+    """The last line of tests/run."""
+    done = subprocess.run(["tests/run", *suites], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **environment})
+    last = done.stdout.strip().splitlines()[-1]
+    return Figure(f"{' '.join(suites)}: {last}", done.returncode == 0)
+
+
+@line(4, "fuzzing of what is read from outside, from the corpus on",
+      "60 s each on the replayed corpus, 0 crashes, leaks or timeouts")
+def fuzzing(folder, fast):
+    return tests_run("fuzz", FUZZ_SECONDS="60")
+
+
+@line(22, "sanitizers over all tests", "0 reports of ASan, UBSan, TSan and Valgrind; -fanalyzer clean")
+def sanitizers(folder, fast):
+    return joined(tests_run("asan", "e2e-asan"), tests_run("tsan"),
+                  Figure("Valgrind and -fanalyzer: not measured", False))
+
+
+def secretive(sink, folder):
+    key = folder / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-keyout", key, "-out", folder / "cert.pem", "-days", "1", "-subj", "/CN=localhost"],
+                   check=True, capture_output=True)
+    header = {"headers": {"x-token": CANARY}}
+    exporters = {**exporter("grpc", sink, **header), **exporter("json", sink, **header),
+                 "file": {"path": str(folder / "out.json")}, "debug": {"verbosity": "detailed"}}
+    tls = {"cert_file": str(folder / "cert.pem"), "key_pem": key.read_text()}
+    config = pipelines(
+        exporters, extensions={"control": {"endpoint": "127.0.0.1:0", "token": CANARY, "tls": tls}},
+        processors={"redaction": {"hash_function": "hmac-sha256", "hmac_key": CANARY * 2}})
+    config["service"]["telemetry"]["logs"] = {"level": "trace"}
+    return config, "".join(key.read_text().splitlines()[1:3])
+
+
+@line(25, "secrets", "a canary in 0 places: logs, metrics, answers, exported data, printed config, a core file; "
+      "what is written has mode 0600", fast=True)
+def secrets(folder, fast):
+    sink = Sink()
+    config, key = secretive(sink, folder)
+    server = Braid(config, folder / "braid")
+    try:
+        metrics = f"{server.address('metrics', node=None)}"
+        seen = {"answers": [], "dumpable": b""}
+        for reply in (sink.reply, REFUSE):
+            sink.reply = reply
+            for signal in SIGNALS:
+                for kind in ("", "x" * 20):
+                    body = otlp.request_of(signal, 1).SerializeToString() + kind.encode()
+                    seen["answers"].append(repr(clients.grpc(server.grpc, signal, body)))
+                    seen["answers"].append(repr(clients.http(server.http, signal.path, body)))
+        seen["metrics"] = clients.http(metrics, "/metrics", None, None, method="GET").body
+        until(lambda: server.ledger("traces")["held"] == 0, "the end")
+        pid = server.process.pid
+        cores = re.search(r"Max core file size +(\d+) +(\d+)", open(f"/proc/{pid}/limits").read()).groups()
+        server.stop()
+        seen["log"], seen["stdout"] = server.log(), server.stdout_path.read_bytes()
+        seen["file"] = (folder / "out.json").read_bytes()
+        seen["sent"] = [call.raw for call in sink.calls]
+        printed = subprocess.run([BINARY, "print-config", "--config", folder / "braid" / "config.yaml"],
+                                 capture_output=True)
+        seen["printed config"] = printed.stdout + printed.stderr
+        found = [where for where, text in seen.items() if CANARY in str(text) or key[:40] in str(text)]
+        mode = stat.S_IMODE((folder / "out.json").stat().st_mode)
+        arrived = sum(call.headers.get("x-token") == CANARY for call in sink.of(TRACES))
+        return Figure(f"found in {len(found)} places{' ' + ', '.join(found) if found else ''} of {len(seen) - 1} "
+                      f"({arrived} requests carried it as their header); core files up to {cores[1]} bytes; "
+                      f"mode {mode:04o}", not found and mode == 0o600 and cores == ("0", "0") and arrived > 0)
+    finally:
+        server.kill()
+        sink.close()
