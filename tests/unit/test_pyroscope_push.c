@@ -278,7 +278,7 @@ static void test_push_partly(void **state)
     expect_pushed(f);
 }
 
-/* What takes more than four times its size and a MiB is too large, and not for another try. */
+/* What takes more than four times its size and a MiB can never be read, and is not for another try. */
 static void test_push_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -287,7 +287,7 @@ static void test_push_bounded(void **state)
     const struct ask a = {.path = PUSH, .type = "application/proto"};
     while (f->body.len < LIMIT - 2) /* series without anything */
         wire_raw(&f->body, "\x0a\x00", 2);
-    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 413);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 400);
     assert_non_null(strstr(pyroscope_last.body, "bytes of memory"));
     /* Each profile repeats the name of its series. */
     wire_clear(&f->body);
@@ -297,7 +297,7 @@ static void test_push_bounded(void **state)
         pyroscope_put_sample(f, &f->body, false, ID);
     wire_close(&f->body, series);
     assert_true(f->body.len < LIMIT);
-    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 413);
+    assert_int_equal(pyroscope_ask_wire(f, a, &f->body), 400);
     assert_int_equal(f->n, 0);
 }
 
