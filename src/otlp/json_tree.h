@@ -8,8 +8,9 @@
  * lose characters of a string and report success, or report a syntax error, which makes a client
  * throw good data away.
  *
- * Links lead backwards, from the last child to the first, because the reader writes protobuf from
- * its end. The children of an object are key, value, key, value.
+ * It is for small texts, and for those that are not read in their order; OTLP's own JSON is read
+ * without it (otlp/json.h). Links lead backwards, from the last child to the first. The children of
+ * an object are key, value, key, value.
  */
 #pragma once
 
@@ -17,17 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-
-enum br_json_type {
-    BR_JSON_NULL,
-    BR_JSON_FALSE,
-    BR_JSON_TRUE,
-    BR_JSON_NUMBER,
-    BR_JSON_STRING,
-    BR_JSON_ARRAY,
-    BR_JSON_OBJECT,
-};
+#include "otlp/json_scan.h"
 
 struct br_json_node {
     uint32_t at;   /* NUMBER: its first byte; STRING: the byte after the quote; containers: the last
