@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/steps.h"
+#include "google/protobuf/any.pb-c.h"
 #include "google/rpc/error_details.pb-c.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
@@ -40,6 +42,37 @@ const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON
     return out;
 }
 
+/* How many characters of a name are those that br_json_name makes of `*p`, which moves behind them.
+ */
+static size_t same_characters(const char **p, const char *name, size_t len)
+{
+    size_t i = 0;
+    for (; i < len; i++, ++*p) {
+        char c = **p;
+        if (c == name[i] && c != '_' && c != '\0')
+            continue;
+        if (c != '_')
+            break;
+        while (**p == '_')
+            ++*p;
+        c = **p >= 'a' && **p <= 'z' ? (char)(**p - 'a' + 'A') : **p;
+        if (c == '\0' || c != name[i])
+            break;
+    }
+    return i;
+}
+
+bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len,
+                     bool original)
+{
+    const char *p = field->name;
+    size_t same = same_characters(&p, name, len);
+    br_steps_add(same + 1);
+    if (same == len && *p == '\0')
+        return true;
+    return original && strlen(field->name) == len && memcmp(field->name, name, len) == 0;
+}
+
 bool br_json_original_names(const ProtobufCMessageDescriptor *desc)
 {
     return strncmp(desc->package_name, "opentelemetry.", 14) != 0;
@@ -65,19 +98,11 @@ const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len)
     return NULL;
 }
 
-enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
+const ProtobufCMessageDescriptor *br_json_inner(const ProtobufCFieldDescriptor *field)
 {
-    switch (field->type) {
-    case PROTOBUF_C_TYPE_MESSAGE:
-    case PROTOBUF_C_TYPE_STRING:
-    case PROTOBUF_C_TYPE_BYTES:
-        return BR_WIRE_LEN;
-    case PROTOBUF_C_TYPE_FIXED64:
-    case PROTOBUF_C_TYPE_DOUBLE:
-        return BR_WIRE_I64;
-    case PROTOBUF_C_TYPE_FIXED32:
-        return BR_WIRE_I32;
-    default:
-        return BR_WIRE_VARINT;
-    }
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE)
+        return field->descriptor;
+    return field == &google__protobuf__any__descriptor.fields[1]
+               ? &google__rpc__retry_info__descriptor
+               : NULL;
 }

@@ -18,8 +18,13 @@
  * becomes upper case), terminated. Returns `out`. */
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX]);
 
-/* True when a reader takes a message's fields by the names of the schema as well ("raw_profile"), which
- * ProtoJSON wants and OTLP forbids. */
+/* True when a member of `len` bytes is this field's: by its lowerCamelCase name, or with `original`
+ * by the schema's, too. */
+bool br_json_is_name(const ProtobufCFieldDescriptor *field, const char *name, size_t len,
+                     bool original);
+
+/* True when a reader takes a message's fields by the names of the schema as well ("raw_profile"),
+ * which ProtoJSON wants and OTLP forbids. */
 bool br_json_original_names(const ProtobufCMessageDescriptor *desc);
 
 /* Bytes of an id that OTLP writes in hex: 16 for traceId and profileId, 8 for spanId and
@@ -30,5 +35,24 @@ size_t br_json_id_size(const ProtobufCFieldDescriptor *field);
  * (google.rpc.RetryInfo); NULL for every other. */
 const ProtobufCMessageDescriptor *br_json_any(const char *type_url, size_t len);
 
+/* The message inside a field that has one: its type, or what is in the value of an Any, which is
+ * read only where br_json_any knows it; NULL for every other. */
+const ProtobufCMessageDescriptor *br_json_inner(const ProtobufCFieldDescriptor *field);
+
 /* How one value of the field lies on the wire. The types that OTLP and pprof use. */
-enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field);
+static inline enum br_wire br_json_wire(const ProtobufCFieldDescriptor *field)
+{
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_MESSAGE:
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+        return BR_WIRE_LEN;
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return BR_WIRE_I64;
+    case PROTOBUF_C_TYPE_FIXED32:
+        return BR_WIRE_I32;
+    default:
+        return BR_WIRE_VARINT;
+    }
+}

@@ -38,6 +38,21 @@ size_t br_number_scan(const char *text, size_t len)
     return at;
 }
 
+bool br_number_digits(const char *text, size_t len, uint64_t *ret)
+{
+    uint64_t v = 0;
+    if (len == 0 || len > 19 || (len > 1 && text[0] == '0'))
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
+        if (digit > 9)
+            return false;
+        v = v * 10 + digit;
+    }
+    *ret = v;
+    return true;
+}
+
 /* The exponent that stands from `at` (the letter) on, held within what any text can need. */
 static long exponent(const char *text, size_t len, size_t at)
 {

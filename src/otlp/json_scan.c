@@ -20,10 +20,12 @@ int br_json_scan_fail(struct br_json_scan *s, const char *what)
 /* The next byte after white space; 0 at the end (a NUL in the text fits nowhere either). */
 static inline char scan_peek(struct br_json_scan *s)
 {
-    while (s->at < s->end &&
-           (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
-        s->at++;
-    return s->at < s->end ? *s->at : '\0';
+    const char *p = s->at;
+    while (p < s->end && (unsigned char)*p <= ' ' &&
+           (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'))
+        p++;
+    s->at = p;
+    return p < s->end ? *p : '\0';
 }
 
 static int scan_hex_digit(char c)
@@ -119,8 +121,8 @@ size_t br_json_plain(const char *text, size_t len, char *out)
 }
 
 /* The first byte from `p` on that ends a run of ordinary characters of a string. A word's high bits
- * tell which of its bytes is a quote, a backslash or a control character; those above the lowest one
- * may be wrong, and are not asked. */
+ * tell which of its bytes is a quote, a backslash or a control character; those above the lowest
+ * one may be wrong, and are not asked. */
 static const char *scan_run(const char *p, const char *end)
 {
     for (; end - p >= 8; p += 8) {
@@ -172,11 +174,13 @@ static int scan_number(struct br_json_scan *s, struct br_json_token *ret)
 {
     size_t len = br_number_scan(s->at, (size_t)(s->end - s->at));
     if (len == 0)
-        return br_json_scan_fail(s, s->at == s->end ? "text ends too early"
-                                                    : "unexpected character");
+        return br_json_scan_fail(s,
+                                 s->at == s->end ? "text ends too early" : "unexpected character");
     *ret = (struct br_json_token){.text = s->at, .len = (uint32_t)len, .type = BR_JSON_NUMBER};
     s->at += len;
     br_steps_add(len);
+    if (s->at == s->end && s->depth > 0)
+        return br_json_scan_fail(s, "text ends too early");
     return 0;
 }
 

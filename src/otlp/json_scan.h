@@ -55,8 +55,8 @@ int br_json_scan_init(struct br_json_scan *s, const char *text, size_t len, unsi
 /* Begins again with the same text. */
 void br_json_scan_rewind(struct br_json_scan *s);
 
-/* Reads the value that comes next: all of a scalar, nothing of an object or an array. A number may
- * be followed by anything, or by the end of the text. */
+/* Reads the value that comes next: all of a scalar, nothing of an object or an array. After a
+ * number in brackets stands a byte that may be read. */
 int br_json_scan_value(struct br_json_scan *s, struct br_json_token *ret);
 
 /* Passes the bracket of an object or an array. */
@@ -69,8 +69,8 @@ int br_json_scan_more(struct br_json_scan *s, char close, bool first, bool *ret)
 /* Reads a member's name and the colon. */
 int br_json_scan_name(struct br_json_scan *s, struct br_json_token *ret);
 
-/* Passes the rest of a value, which is checked: the inside of an object or an array; nothing more of
- * a scalar. */
+/* Passes the rest of a value, which is checked: the inside of an object or an array; nothing more
+ * of a scalar. */
 int br_json_scan_skip(struct br_json_scan *s, const struct br_json_token *value);
 
 /* Checks that nothing but white space is left. */

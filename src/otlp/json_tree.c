@@ -30,8 +30,7 @@ static int add(struct parser *ps, struct br_json_node node)
 
 static int add_token(struct parser *ps, const struct br_json_token *token)
 {
-    struct br_json_node node = {
-        .len = token->len, .type = token->type, .escaped = token->escaped};
+    struct br_json_node node = {.len = token->len, .type = token->type, .escaped = token->escaped};
     if (token->text)
         node.at = (uint32_t)(token->text - ps->tree->text);
     return add(ps, node);
