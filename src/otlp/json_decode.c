@@ -44,7 +44,7 @@ struct members {
     bool ordered;                     /* each came once, in the order of the schema */
 };
 
-/* What takes its length before it on the wire: the length, and of a message its `ordered`. */
+/* Takes notes of a message, which has `*ret_len` bytes on the wire without tag and length. */
 static int read_message(struct reader *r, const ProtobufCMessageDescriptor *desc,
                         const struct br_json_token *value, const struct place *place,
                         size_t *ret_len);
@@ -658,8 +658,7 @@ static int read_message(struct reader *r, const ProtobufCMessageDescriptor *desc
 
 /* --- The text ------------------------------------------------------------------------------- */
 
-static int read_text_whole(struct reader *r, const ProtobufCMessageDescriptor *desc,
-                           size_t *ret_len)
+static int read_all(struct reader *r, const ProtobufCMessageDescriptor *desc, size_t *ret_len)
 {
     const struct place root = {0};
     struct br_json_token value;
@@ -703,7 +702,7 @@ int br_json_decode(const ProtobufCMessageDescriptor *desc, const char *text, siz
     r.notes.buf = br_buf_new(pool, len / 3); /* SDKs' texts take a quarter */
     if (!r.notes.buf)
         return br_err_set(err, BR_ENOMEM, "no memory for a message");
-    rc = read_text_whole(&r, desc, &out_len);
+    rc = read_all(&r, desc, &out_len);
     if (rc == BR_EINVAL && r.misfit)
         rc = explain(&r);
     if (rc == 0) {
