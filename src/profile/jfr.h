@@ -187,7 +187,7 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *t, uint64_t id);
 /* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
 int br_jfr_ids_put(struct br_jfr_ids *t, uint64_t id, uint32_t at);
 
-/* Empties the table and keeps its memory, unless that is much. */
+/* Empties the table and keeps its memory, unless that is much, or much more than it had entries. */
 void br_jfr_ids_clear(struct br_jfr_ids *t);
 void br_jfr_ids_release(struct br_jfr_ids *t);
 
@@ -249,8 +249,13 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const stru
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
                                      uint64_t id, uint64_t v[BR_JFR_N_SLOTS]);
 
+/* The entry of the pool of strings that the string at `at` refers to; NULL when it stands there itself,
+ * or is not in the pool. */
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at);
+
 /* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot
- * be read appends nothing. Sequences that are no UTF-8 are appended as they are. */
+ * be read appends nothing. Sequences that are no UTF-8 are appended as they are. It stops where `out`
+ * is full: what a few bytes have to be compared with is read into a fixed string. */
 void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out);
 
 /* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where

@@ -8,6 +8,9 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
+#define TEXT_MIN (1u << 20)
+#define TEXT_GROWTH 4
+
 static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_PPROF] = br_pprof_read,
     [BR_FORMAT_JFR] = br_jfr_read,
@@ -24,6 +27,11 @@ int br_profile_read(struct br_build *b, enum br_profile_format format,
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
     return readers[format](b, s, scratch, err);
+}
+
+size_t br_profile_text_max(const struct br_profile_source *s)
+{
+    return TEXT_MIN + TEXT_GROWTH * (s->len + s->labels_len);
 }
 
 /* --- Guessing --------------------------------------------------------------------------------- */
