@@ -15,7 +15,7 @@
  * Input is hostile. Every read is bounded by the chunk; after the first that is not, the reader is
  * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is
  * allocated is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which
- * has two at least), 48 for a class or a field (seven), 16 for a string of the metadata (one).
+ * has two at least), 79 for a class and 36 for a field (seven), 16 for a string of the metadata (one).
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -205,8 +205,9 @@ struct br_jfr_chunk {
     const uint8_t *known; /* the metadata that the following is of */
     uint32_t known_len;   /* 0: of none */
     bool known_packed;
-    struct br_jfr_class *classes; /* by id, ascending */
+    struct br_jfr_class *classes;
     uint32_t n_classes, classes_cap;
+    struct br_jfr_ids class_of_id; /* index + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
     uint32_t class_of[BR_JFR_N_TYPES];                      /* index, or BR_JFR_NO_CLASS */

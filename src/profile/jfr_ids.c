@@ -8,7 +8,8 @@
 
 #define BITS_MIN 6
 #define KEEP_BITS 16 /* slots that a cleared table keeps */
-#define KEEP_PER_ID 8 /* and that it has for each that it had: emptying it is not to cost more */
+#define KEEP_SMALL 8   /* slots (as a power of two) that it keeps in any case */
+#define KEEP_PER_ID 16 /* and that it may have for each entry: emptying it is not to cost more */
 
 /* Multiplication by a secret: ids cannot be chosen to meet. */
 static size_t home(const struct br_jfr_ids *t, uint64_t id)
@@ -69,7 +70,8 @@ void br_jfr_ids_clear(struct br_jfr_ids *t)
 {
     if (!t->n)
         return;
-    if (t->bits > KEEP_BITS || (t->bits > BITS_MIN && (size_t)t->n * KEEP_PER_ID < (size_t)1 << t->bits)) {
+    bool loose = (size_t)t->n * KEEP_PER_ID < (size_t)1 << t->bits;
+    if (t->bits > KEEP_BITS || (t->bits > KEEP_SMALL && loose)) {
         br_jfr_ids_release(t);
         return;
     }

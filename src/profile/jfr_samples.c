@@ -8,7 +8,8 @@
 
 #define BLOCK_MIN 1024u
 #define BLOCK_MAX 65536u
-#define SAMPLE_MAX (6 * BR_VARINT_MAX) /* bytes of a packed sample */
+#define SAMPLE_MAX (2 + 3 * 4 + 3 * 8 + 8) /* bytes of a packed sample, and what may be read behind it */
+#define USUAL_VALUE 1u
 
 int br_jfr_samples_init(struct br_jfr_samples *s, bool fold)
 {
@@ -164,7 +165,7 @@ static int fold(struct br_jfr_samples *s, struct br_jfr_table *t, const struct b
 
 /* --- Samples that are not --------------------------------------------------------------------- */
 
-/* Small numbers of either sign take few bytes. */
+/* Small numbers of either sign are small. */
 static uint64_t zigzag(uint64_t v)
 {
     return v << 1 ^ (0 - (v >> 63));
@@ -173,6 +174,41 @@ static uint64_t zigzag(uint64_t v)
 static uint64_t unzigzag(uint64_t v)
 {
     return v >> 1 ^ (0 - (v & 1));
+}
+
+/* A packed sample: two bytes that say how wide each number is, then the numbers, little endian. Widths
+ * are 0, 1, 2, 4 for indices and 0, 2, 4, 8 for others; so neither side branches on what it finds. */
+static uint8_t *pack_index(uint8_t *o, uint32_t v, unsigned shift, unsigned *widths)
+{
+    unsigned code = (unsigned)((v > 0) + (v > 0xff) + (v > 0xffff));
+    memcpy(o, &v, sizeof v);
+    *widths |= code << shift;
+    return o + (1u << code >> 1);
+}
+
+static uint8_t *pack_number(uint8_t *o, uint64_t v, unsigned shift, unsigned *widths)
+{
+    unsigned code = (unsigned)((v > 0) + (v > 0xffff) + (v > 0xffffffff));
+    memcpy(o, &v, sizeof v);
+    *widths |= code << shift;
+    return o + (1u << code & 0xe);
+}
+
+static const uint8_t *unpack_index(const uint8_t *p, unsigned widths, unsigned shift, uint32_t *ret)
+{
+    static const uint32_t masks[] = {0, 0xff, 0xffff, 0xffffffff};
+    unsigned code = widths >> shift & 3;
+    *ret = br_load32(p) & masks[code];
+    return p + (1u << code >> 1);
+}
+
+static const uint8_t *unpack_number(const uint8_t *p, unsigned widths, unsigned shift,
+                                    uint64_t *ret)
+{
+    static const uint64_t masks[] = {0, 0xffff, 0xffffffff, UINT64_MAX};
+    unsigned code = widths >> shift & 3;
+    *ret = br_load64(p) & masks[code];
+    return p + (1u << code & 0xe);
 }
 
 static int add_block(struct br_jfr_table *t)
@@ -193,45 +229,43 @@ static int append(struct br_jfr_table *t, const struct br_jfr_sample *sample)
     int rc = !t->last || t->last->size - t->last->len < SAMPLE_MAX ? add_block(t) : 0;
     if (rc || t->n == UINT32_MAX)
         return rc ? rc : BR_EFULL;
-    uint8_t *start = t->last->data + t->last->len;
-    uint8_t *o = br_put_varint(start, sample->key.stack);
-    o = br_put_varint(o, sample->key.tags);
-    o = br_put_varint(o, sample->key.thread);
-    o = br_put_varint(o, zigzag((uint64_t)sample->values[0]));
-    o = br_put_varint(o, zigzag((uint64_t)sample->values[1]));
-    o = br_put_varint(o, zigzag(sample->time_ns - t->time_ns));
+    uint8_t *start = t->last->data + t->last->len, *o = start + 2;
+    unsigned widths = 0;
+    o = pack_index(o, sample->key.stack, 0, &widths);
+    o = pack_index(o, sample->key.tags, 2, &widths);
+    o = pack_index(o, sample->key.thread, 4, &widths);
+    o = pack_number(o, zigzag((uint64_t)sample->values[0] - USUAL_VALUE), 6, &widths);
+    o = pack_number(o, zigzag((uint64_t)sample->values[1]), 8, &widths);
+    o = pack_number(o, zigzag(sample->time_ns - t->time_ns), 10, &widths);
+    start[0] = (uint8_t)widths;
+    start[1] = (uint8_t)(widths >> 8);
     t->last->len += (uint32_t)(o - start);
     t->time_ns = sample->time_ns;
     t->n++;
     return 0;
 }
 
-/* The varint at the cursor, which is whole. */
-static uint64_t unpack(struct br_jfr_cursor *c)
-{
-    const uint8_t *p = c->block->data + c->at;
-    uint64_t v = *p & 0x7f;
-    for (unsigned shift = 7; *p++ & 0x80; shift += 7)
-        v |= (uint64_t)(*p & 0x7f) << shift;
-    c->at = (uint32_t)(p - c->block->data);
-    return v;
-}
-
 static void unpack_sample(struct br_jfr_cursor *c, struct br_jfr_sample *ret)
 {
+    uint64_t first, second, time;
     if (!c->block) {
         c->block = c->table->first;
     } else if (c->at == c->block->len) {
         c->block = c->block->next;
         c->at = 0;
     }
-    ret->key.stack = (uint32_t)unpack(c);
-    ret->key.tags = (uint32_t)unpack(c);
-    ret->key.thread = (uint32_t)unpack(c);
-    ret->values[0] = (int64_t)unzigzag(unpack(c));
-    ret->values[1] = (int64_t)unzigzag(unpack(c));
-    c->time_ns += unzigzag(unpack(c));
-    ret->time_ns = c->time_ns;
+    const uint8_t *p = c->block->data + c->at;
+    unsigned widths = (unsigned)(p[0] | p[1] << 8);
+    p = unpack_index(p + 2, widths, 0, &ret->key.stack);
+    p = unpack_index(p, widths, 2, &ret->key.tags);
+    p = unpack_index(p, widths, 4, &ret->key.thread);
+    p = unpack_number(p, widths, 6, &first);
+    p = unpack_number(p, widths, 8, &second);
+    p = unpack_number(p, widths, 10, &time);
+    ret->values[0] = (int64_t)(unzigzag(first) + USUAL_VALUE);
+    ret->values[1] = (int64_t)unzigzag(second);
+    ret->time_ns = c->time_ns += unzigzag(time);
+    c->at = (uint32_t)(p - c->block->data);
 }
 
 /* --- Both ------------------------------------------------------------------------------------- */
