@@ -391,7 +391,7 @@ static int read_group(struct reader *r, uint32_t first, bool several)
 {
     struct br_addition resource;
     struct br_profile_source source = *r->source;
-    int rc = br_stacks_init(&r->stacks, r->build, r->err);
+    int rc = br_stacks_init(&r->stacks, r->build, r->source, r->err);
     choose_type(r, r->profiles[first].unit, several);
     for (uint32_t i = first; rc == 0 && i < r->n_profiles; i++) {
         struct profile *p = &r->profiles[i];
