@@ -24,13 +24,13 @@ struct recording {
     uint64_t event_at; /* the last such text of the chunk; 0: there is none */
     bool has_event, wall;
     struct br_jfr_ids names; /* where a pooled string begins, to its attribute + 1 of threads */
-    int64_t period_ns; /* as the recording's settings say; 0: they do not */
+    int64_t period_ns;       /* as the recording's settings say; 0: they do not */
     uint64_t start_ns, end_ns;
     uint32_t thread_name, thread_id; /* keys */
 };
 
-/* As much of a text as has to be looked at to know whether it is one of ours: peers choose how long it
- * is, and how often it is referred to. */
+/* As much of a text as has to be looked at to know whether it is one of ours: peers choose how long
+ * it is, and how often it is referred to. */
 struct short_text {
     char data[64];
     size_t len; /* 0: also of one that is longer */

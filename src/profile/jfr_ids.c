@@ -7,7 +7,7 @@
 #include "profile/jfr.h"
 
 #define BITS_MIN 6
-#define KEEP_BITS 16 /* slots that a cleared table keeps */
+#define KEEP_BITS 16   /* slots that a cleared table keeps */
 #define KEEP_SMALL 8   /* slots (as a power of two) that it keeps in any case */
 #define KEEP_PER_ID 16 /* and that it may have for each entry: emptying it is not to cost more */
 

@@ -96,8 +96,8 @@ static void read_id(const struct br_jfr_labels *l, uint32_t key, uint32_t value,
         br_hex_id(text, v->len, ret->id, ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
 }
 
-/* The index of a label in `pairs`: keys and values repeat, and are read once. `key` is the builder's
- * string of the text `string`. */
+/* The index of a label in `pairs`: keys and values repeat, and are read once. `key` is the
+ * builder's string of the text `string`. */
 static int pair_of(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t value,
                    uint32_t *ret)
 {
@@ -207,7 +207,8 @@ static void sort(struct label *v, uint32_t n)
 static int settle(struct reader *r, uint32_t *ret_n)
 {
     uint32_t n = 0;
-    int rc = br_grow(&r->settled, &r->settled_cap, (size_t)r->n + 1, sizeof *r->settled, UINT32_MAX);
+    int rc =
+        br_grow(&r->settled, &r->settled_cap, (size_t)r->n + 1, sizeof *r->settled, UINT32_MAX);
     if (rc)
         return rc;
     sort(r->labels, r->n);

@@ -344,7 +344,8 @@ static int add_class(struct walk *w, const struct element *e)
         return rc == BR_EFULL ? BR_EINVAL : rc;
     c->classes[c->n_classes++] = k;
     /* Of equal ids the first is the one that is meant. */
-    return br_jfr_class(c, k.id) ? 0 : br_jfr_ids_put(&c->class_of_id, (uint64_t)k.id, c->n_classes);
+    return br_jfr_class(c, k.id) ? 0
+                                 : br_jfr_ids_put(&c->class_of_id, (uint64_t)k.id, c->n_classes);
 }
 
 static int add_field(struct walk *w, const struct element *e)

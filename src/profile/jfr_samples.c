@@ -8,7 +8,8 @@
 
 #define BLOCK_MIN 1024u
 #define BLOCK_MAX 65536u
-#define SAMPLE_MAX (2 + 3 * 4 + 3 * 8 + 8) /* bytes of a packed sample, and what may be read behind it */
+#define SAMPLE_MAX                                                                                 \
+    (2 + 3 * 4 + 3 * 8 + 8) /* bytes of a packed sample, and what may be read behind it */
 #define USUAL_VALUE 1u
 
 int br_jfr_samples_init(struct br_jfr_samples *s, bool fold)
@@ -139,7 +140,8 @@ static int rehash(const struct br_jfr_samples *s, struct br_jfr_table *t)
     return 0;
 }
 
-static int fold(struct br_jfr_samples *s, struct br_jfr_table *t, const struct br_jfr_sample *sample)
+static int fold(struct br_jfr_samples *s, struct br_jfr_table *t,
+                const struct br_jfr_sample *sample)
 {
     uint32_t stack = sample->key.stack, tags = sample->key.tags;
     int rc = t->n >= t->n_slots / 4 * 3 ? rehash(s, t) : 0;
@@ -157,8 +159,7 @@ static int fold(struct br_jfr_samples *s, struct br_jfr_table *t, const struct b
     rc = br_grow(&t->folded, &t->folded_cap, (size_t)t->n + 1, sizeof *t->folded, UINT32_MAX - 1);
     if (rc)
         return rc;
-    t->folded[t->n] =
-        (struct br_jfr_folded){stack, tags, {sample->values[0], sample->values[1]}};
+    t->folded[t->n] = (struct br_jfr_folded){stack, tags, {sample->values[0], sample->values[1]}};
     t->slots[i] = ++t->n;
     return 0;
 }
@@ -176,8 +177,9 @@ static uint64_t unzigzag(uint64_t v)
     return v >> 1 ^ (0 - (v & 1));
 }
 
-/* A packed sample: two bytes that say how wide each number is, then the numbers, little endian. Widths
- * are 0, 1, 2, 4 for indices and 0, 2, 4, 8 for others; so neither side branches on what it finds. */
+/* A packed sample: two bytes that say how wide each number is, then the numbers, little endian.
+ * Widths are 0, 1, 2, 4 for indices and 0, 2, 4, 8 for others; so neither side branches on what it
+ * finds. */
 static uint8_t *pack_index(uint8_t *o, uint32_t v, unsigned shift, unsigned *widths)
 {
     unsigned code = (unsigned)((v > 0) + (v > 0xff) + (v > 0xffff));

@@ -54,7 +54,8 @@ static int add_symbol(struct br_jfr_stacks *s, const struct br_jfr_symbol *symbo
 }
 
 /* The text of a symbol, which may be a string of the pool that other symbols are, too. */
-static int text_of(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, uint64_t at, uint32_t *ret)
+static int text_of(struct br_jfr_stacks *s, const struct br_jfr_chunk *c, uint64_t at,
+                   uint32_t *ret)
 {
     struct br_jfr_symbol symbol;
     struct br_jfr_entry *pooled = br_jfr_pooled(c, at);

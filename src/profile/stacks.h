@@ -29,12 +29,13 @@ struct br_stacks {
     uint32_t n_slots;
     uint64_t secret;
     size_t text_left; /* bytes that names may still have: those of a trie overlap */
-    size_t path_left; /* frames that stacks may still have: a stack is a node, and its path is long */
+    size_t
+        path_left; /* frames that stacks may still have: a stack is a node, and its path is long */
     int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };
 
-/* Prepares a tree of what `source` holds, whose frames go into the dictionary of `b` (borrowed until
- * release). Returns 0 or BR_ENOMEM, after which it may be released. */
+/* Prepares a tree of what `source` holds, whose frames go into the dictionary of `b` (borrowed
+ * until release). Returns 0 or BR_ENOMEM, after which it may be released. */
 int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_profile_source *source,
                    struct br_err *err);
 void br_stacks_release(struct br_stacks *s);
