@@ -362,5 +362,7 @@ int br_jfr_read(struct br_build *b, const struct br_profile_source *s, struct br
         rc = br_build_rc(b);
     if (rc == BR_ETOOBIG)
         return br_err_set(err, BR_EINVAL, "the labels are too large for their recording");
-    return rc == BR_ENOMEM || rc == BR_EFULL ? br_err_set(err, rc, "%s", br_strerror(rc)) : rc;
+    if (rc == BR_EFULL)
+        return br_err_set(err, rc, "the recording is too large when converted");
+    return rc == BR_ENOMEM ? br_err_set(err, rc, "%s", br_strerror(rc)) : rc;
 }

@@ -79,16 +79,17 @@ struct br_jfr_labels {
  * BR_ENOMEM. */
 int br_jfr_labels_begin(struct br_jfr_labels *l, struct br_build *b, size_t text_max);
 
-/* Reads the message; contexts of equal content share an index. Returns 0, BR_EINVAL with a sentence,
- * BR_ETOOBIG (the texts are more than text_max), BR_ENOMEM, or the builder's error. Borrows `data` until br_jfr_labels_release, which a zeroed one may have too; what
- * contexts point to lives in `scratch`. */
+/* Reads the message; contexts of equal content share an index. Returns 0, BR_EINVAL with a
+ * sentence, BR_ETOOBIG (the texts are more than text_max), BR_ENOMEM, or the builder's error.
+ * Borrows `data` until br_jfr_labels_release, which a zeroed one may have too; what contexts point
+ * to lives in `scratch`. */
 int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *l);
 
-/* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id) and
- * the string with this id; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts are more
- * than text_max), BR_ENOMEM, or the builder's error. */
+/* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
+ * and the string with this id; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
+ * are more than text_max), BR_ENOMEM, or the builder's error. */
 int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint64_t id, uint32_t *ret);
 
 /* The index + 1 of the context with this id; 0: there is none. */
@@ -123,8 +124,8 @@ struct br_jfr_sample {
     uint64_t time_ns; /* 0: folded */
 };
 
-/* Samples that are not folded, packed one after the other: a recording of nothing but events has one
- * every dozen bytes, and each leaves its time. */
+/* Samples that are not folded, packed one after the other: a recording of nothing but events has
+ * one every dozen bytes, and each leaves its time. */
 struct br_jfr_block {
     struct br_jfr_block *next;
     uint32_t len, size;

@@ -19,6 +19,9 @@ int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_prof
 {
     *s = (struct br_stacks){.build = b, .n_slots = SLOTS_MIN};
     s->text_left = s->path_left = br_profile_text_max(source);
+    s->n_max = s->text_left / BR_STACKS_NODE_BYTES < BR_STACKS_NODES_MAX
+                   ? (uint32_t)(s->text_left / BR_STACKS_NODE_BYTES)
+                   : BR_STACKS_NODES_MAX;
     br_random_bytes(&s->secret, sizeof s->secret);
     s->secret |= 1;
     s->slots = br_calloc(s->n_slots, sizeof *s->slots);
@@ -68,7 +71,7 @@ static int grow_slots(struct br_stacks *s)
 
 static uint32_t add_node(struct br_stacks *s, uint32_t parent, uint32_t key, uint32_t location)
 {
-    int rc = br_grow(&s->nodes, &s->cap, (size_t)s->n + 1, sizeof *s->nodes, BR_STACKS_NODES_MAX);
+    int rc = br_grow(&s->nodes, &s->cap, (size_t)s->n + 1, sizeof *s->nodes, s->n_max);
     if (rc == 0 && s->n >= s->n_slots / 2)
         rc = grow_slots(s);
     if (rc != 0) {
@@ -244,7 +247,7 @@ static int check(const struct br_stacks *s, struct br_err *err)
         return br_err_set(err, BR_EINVAL, "stacks that are too large for what was sent");
     if (rc == BR_EFULL)
         return br_err_set(err, rc, s->rc ? "more than %u frames" : "too large when converted",
-                          BR_STACKS_NODES_MAX);
+                          s->n_max);
     return rc ? br_err_set(err, rc, "cannot be converted: %s", br_strerror(rc)) : 0;
 }
 

@@ -12,7 +12,8 @@
 #include "profile/profile.h"
 
 #define BR_STACKS_ROOT 0u
-#define BR_STACKS_NODES_MAX (1u << 21) /* 24 bytes each, and 4 to 8 for finding it */
+#define BR_STACKS_NODES_MAX (1u << 21)
+#define BR_STACKS_NODE_BYTES 40 /* 24 for each, and 8 to 16 for finding it */
 
 struct br_stack_node {
     uint32_t parent;
@@ -28,6 +29,7 @@ struct br_stacks {
     uint32_t *slots; /* of nodes, 0: empty; a power of two, at most half full */
     uint32_t n_slots;
     uint64_t secret;
+    uint32_t n_max;   /* nodes: as many as four times what was sent has room for */
     size_t text_left; /* bytes that names may still have: those of a trie overlap */
     size_t
         path_left; /* frames that stacks may still have: a stack is a node, and its path is long */

@@ -12,6 +12,7 @@
 #include <string.h>
 /* cmocka.h wants the four above */
 #include <cmocka.h>
+#include <libdeflate.h>
 
 #include "base/mem.h"
 #include "base/steps.h"
@@ -21,7 +22,8 @@
 
 #define MIB (1u << 20)
 #define GROWTH 4
-#define STEPS_MAX 24 /* for a byte of the body, and of the mebibyte that is free */
+#define ROOM (1u << 30) /* as good as no limit */
+#define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
 
 /* A body, and what goes with it. */
 struct body {
@@ -36,7 +38,7 @@ typedef void shape_fn(struct body *b, size_t size);
 struct cost {
     int rc;
     struct br_err err;
-    size_t len;
+    size_t len, peak;
     uint64_t steps;
     uint32_t items;
 };
@@ -63,8 +65,83 @@ static size_t bytes_max(size_t len)
     return GROWTH * len + MIB;
 }
 
+/* --- The meter: what is held at a time, which may have a limit ---------------------------------
+ */
+
+static struct {
+    size_t held, peak, limit; /* bytes */
+} meter;
+
+static bool meter_take(size_t bytes)
+{
+    if (bytes > meter.limit - meter.held)
+        return false;
+    meter.held += bytes;
+    meter.peak = meter.held > meter.peak ? meter.held : meter.peak;
+    return true;
+}
+
+static void *meter_resize(void *p, size_t size)
+{
+    size_t *block = p ? (size_t *)p - 2 : NULL, had = block ? *block : 0;
+    if (size > had && !meter_take(size - had))
+        return NULL;
+    size_t *moved = realloc(block, size + 16);
+    if (!moved)
+        abort();
+    meter.held -= size < had ? had - size : 0;
+    *moved = size;
+    return moved + 2;
+}
+
+static void *meter_alloc(size_t size)
+{
+    return meter_resize(NULL, size);
+}
+
+static void meter_release(void *p)
+{
+    size_t *block = (size_t *)p - 2;
+    meter.held -= *block;
+    free(block);
+}
+
+static const struct br_mem_hooks meter_hooks = {
+    .alloc = meter_alloc, .resize = meter_resize, .release = meter_release};
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+/* Reads and takes the request out, with `limit` bytes of memory. */
+static struct cost read_source(const struct br_profile_source *s, enum br_profile_format format,
+                               size_t limit)
+{
+    struct cost cost = {.len = s->len + s->labels_len};
+    struct br_arena scratch = {.max = ROOM};
+    memset(&meter, 0, sizeof meter);
+    meter.limit = ROOM;
+    br_mem_set_hooks(&meter_hooks);
+    struct br_build *build = br_build_new(&host, ROOM);
+    struct br_item *item = br_item_new(&host, BR_PROFILES);
+    assert_true(build && item);
+    size_t before = meter.held;
+    uint64_t steps = br_steps();
+    meter.limit = before + limit;
+    cost.rc = br_profile_read(build, format, s, &scratch, &cost.err);
+    cost.steps = br_steps() - steps;
+    cost.items = br_build_items(build);
+    br_arena_release(&scratch);
+    if (!cost.rc)
+        cost.rc = br_build_take(build, item);
+    cost.peak = meter.peak - before;
+    br_item_free(item);
+    br_build_free(build);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(meter.held, 0);
+    return cost;
+}
+
 /* Makes the body of `size` bytes, more or less, and reads it. */
-static struct cost read_shape(shape_fn *shape, size_t size)
+static struct cost read_shape(shape_fn *shape, size_t size, bool limited)
 {
     struct body b = {0};
     shape(&b, size);
@@ -77,16 +154,7 @@ static struct cost read_shape(shape_fn *shape, size_t size)
                                   .labels = b.labels.data,
                                   .labels_len = b.labels.len,
                                   .from_pyroscope = b.from_pyroscope};
-    struct cost cost = {.len = s.len + s.labels_len};
-    struct br_arena scratch = {.max = bytes_max(cost.len)};
-    struct br_build *build = br_build_new(&host, bytes_max(cost.len));
-    assert_non_null(build);
-    uint64_t before = br_steps();
-    cost.rc = br_profile_read(build, b.format, &s, &scratch, &cost.err);
-    cost.steps = br_steps() - before;
-    cost.items = br_build_items(build);
-    br_build_free(build);
-    br_arena_release(&scratch);
+    struct cost cost = read_source(&s, b.format, limited ? bytes_max(s.len + s.labels_len) : ROOM);
     wire_free(&b.data);
     wire_free(&b.labels);
     jfr_shape_free(&b.jfr);
@@ -98,10 +166,10 @@ static void grows_with_the_body(const char *name, shape_fn *shape)
 {
     uint64_t first = 0;
     for (size_t n = 1; n <= 8; n *= 2) {
-        struct cost c = read_shape(shape, n * MIB);
+        struct cost c = read_shape(shape, n * MIB, false);
         if (getenv("BOUNDS_PRINT"))
-            print_message("%s: %zu bytes, %llu steps, %u samples, %d %s\n", name, c.len,
-                          (unsigned long long)c.steps, c.items, c.rc, c.err.text);
+            print_message("%s: %zu bytes, %llu steps, %zu bytes held, %u samples, %d %s\n", name,
+                          c.len, (unsigned long long)c.steps, c.peak, c.items, c.rc, c.err.text);
         if (c.rc != 0 && c.rc != BR_EFULL && c.rc != BR_EINVAL)
             fail_msg("%s: %d %s", name, c.rc, c.err.text);
         first = first ? first : c.rc == 0 ? c.steps / n : 0;
@@ -840,10 +908,84 @@ static void test_work(void **state)
             grows_with_the_body(shapes[i].name, shapes[i].make);
 }
 
+/* --- What programs write ---------------------------------------------------------------------- */
+
+/* A file of tests/, gunzipped where it is gzip. */
+static struct wire read_file(const char *path)
+{
+    static uint8_t block[1 << 20], plain[1 << 20];
+    struct wire w = {0};
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t len = fread(block, 1, sizeof block, f);
+    (void)fclose(f);
+    if (block[0] != 0x1f || block[1] != 0x8b) {
+        wire_raw(&w, block, len);
+        return w;
+    }
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    assert_non_null(d);
+    assert_int_equal(libdeflate_gzip_decompress(d, block, len, plain, sizeof plain, &len),
+                     LIBDEFLATE_SUCCESS);
+    libdeflate_free_decompressor(d);
+    wire_raw(&w, plain, len);
+    return w;
+}
+
+/* Twenty times the same recording is one of twenty chunks: so what is free of charge does not
+ * count. */
+static void fits_well(const char *path, enum br_profile_format format, bool from_pyroscope)
+{
+    struct wire w = read_file(path), all = {0};
+    for (int i = 0; i < (format == BR_FORMAT_JFR ? 20 : 1); i++)
+        wire_raw(&all, w.data, w.len);
+    struct br_profile_source s = {
+        .data = all.data, .len = all.len, .from_pyroscope = from_pyroscope, .sample_rate = 100};
+    struct cost c = read_source(&s, format, ROOM);
+    if (getenv("BOUNDS_PRINT"))
+        print_message("%s: %zu bytes held for %zu\n", path, c.peak, c.len);
+    if (c.rc)
+        fail_msg("%s: %d %s", path, c.rc, c.err.text);
+    assert_true(c.peak <= 5 * c.len / 2 + MIB / 8);
+    wire_free(&w);
+    wire_free(&all);
+}
+
+static void test_real_files(void **state)
+{
+    static const char *const recordings[] = {"agent-itimer", "agent-malloc", "agent-wall",
+                                             "jdk17-chunks", "jdk17-default"};
+    (void)state;
+    for (size_t i = 0; i < 2 * BR_COUNT(recordings); i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "tests/data/jfr/%s.jfr.gz", recordings[i / 2]);
+        fits_well(path, BR_FORMAT_JFR, i % 2);
+    }
+    fits_well("tests/corpus/speedscope/py-spy.json", BR_FORMAT_SPEEDSCOPE, false);
+    fits_well("tests/corpus/folded/py-spy", BR_FORMAT_FOLDED, false);
+}
+
+/* With the memory that a request may have, each is read or refused, and nothing stays behind. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(shapes); i++) {
+        struct cost c = read_shape(shapes[i].make, 2 * MIB, true);
+        if (getenv("BOUNDS_PRINT"))
+            print_message("%s: %zu bytes held for %zu, %d %s\n", shapes[i].name, c.peak, c.len,
+                          c.rc, c.err.text);
+        if (c.rc != 0 && !c.err.text[0])
+            fail_msg("%s: %d without a sentence", shapes[i].name, c.rc);
+        assert_true(c.peak <= bytes_max(c.len));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests_name("format_bounds", tests, setup, teardown);
 }
