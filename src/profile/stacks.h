@@ -31,8 +31,7 @@ struct br_stacks {
     uint64_t secret;
     uint32_t n_max;   /* nodes: as many as four times what was sent has room for */
     size_t text_left; /* bytes that names may still have: those of a trie overlap */
-    size_t
-        path_left; /* frames that stacks may still have: a stack is a node, and its path is long */
+    size_t path_left; /* frames that stacks may still have: a stack is a node and all above it */
     int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };
 
