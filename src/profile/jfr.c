@@ -318,7 +318,12 @@ static int write(struct recording *r, struct br_arena *scratch)
                                          .period_ns = period_of(r),
                                          .start_ns = start,
                                          .duration_ns = end > start ? end - start : 0};
-    return br_jfr_write(r->build, s, &result, scratch);
+    /* What is written shares the builder's limit with the samples that it is written from. */
+    size_t own = br_jfr_samples_size(&r->samples), limit = br_build_limit(r->build, SIZE_MAX);
+    (void)br_build_limit(r->build, limit > own ? limit - own : 0);
+    int rc = br_jfr_write(r->build, s, &result, scratch);
+    (void)br_build_limit(r->build, limit);
+    return rc;
 }
 
 static int read_all(struct recording *r, struct br_arena *scratch, struct br_err *err)

@@ -193,6 +193,9 @@ int br_jfr_sample_add(struct br_jfr_samples *s, enum br_jfr_kind kind,
 /* The next sample, in the order in which they were added; false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
+/* Bytes that the samples take. */
+size_t br_jfr_samples_size(const struct br_jfr_samples *s);
+
 /* Empties a table that nobody needs any more. */
 void br_jfr_table_release(struct br_jfr_table *t);
 

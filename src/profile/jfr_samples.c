@@ -295,6 +295,19 @@ bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
     return true;
 }
 
+size_t br_jfr_samples_size(const struct br_jfr_samples *s)
+{
+    size_t size = s->tags_cap * sizeof *s->tags + s->n_tag_slots * sizeof *s->tag_slots +
+                  s->threads_cap * sizeof *s->threads;
+    for (unsigned i = 0; i < BR_JFR_N_KINDS; i++) {
+        const struct br_jfr_table *t = &s->tables[i];
+        size += t->folded_cap * sizeof *t->folded + t->n_slots * sizeof *t->slots;
+        for (const struct br_jfr_block *block = t->first; block; block = block->next)
+            size += block->size;
+    }
+    return size;
+}
+
 void br_jfr_table_release(struct br_jfr_table *t)
 {
     for (struct br_jfr_block *block = t->first, *next; block; block = next) {
