@@ -11,6 +11,8 @@
 #include "profile/jfr_convert.h"
 #include "wire/protobuf.h"
 
+#define SLOTS_MIN 16u
+
 /* One entry of a map. */
 struct pair {
     uint64_t key, number;
@@ -48,7 +50,9 @@ struct label {
 struct reader {
     struct br_jfr_labels *l;
     struct br_arena *scratch;
-    struct br_map *contents; /* a context's labels to its index + 1 */
+    uint8_t secret[16];
+    uint32_t *slots; /* contexts by their labels, index + 1; at most three quarters full */
+    size_t n_slots;
     struct label *labels;
     uint32_t n, cap;
     struct br_jfr_label *settled;
@@ -241,6 +245,32 @@ static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
+/* The slot of the context with these labels, or the empty one where it would go. */
+static uint32_t *slot_of(const struct reader *r, const struct br_jfr_label *v, uint32_t n)
+{
+    size_t mask = r->n_slots - 1, i = br_siphash(r->secret, v, n * sizeof *v) & mask;
+    for (; r->slots[i]; i = (i + 1) & mask) {
+        const struct br_jfr_context *c = &r->l->contexts[r->slots[i] - 1];
+        if (c->n == n && memcmp(c->v, v, n * sizeof *v) == 0)
+            break;
+    }
+    return &r->slots[i];
+}
+
+static int more_slots(struct reader *r)
+{
+    size_t n = r->n_slots ? 2 * r->n_slots : SLOTS_MIN;
+    uint32_t *slots = br_calloc(n, sizeof *slots);
+    if (!slots)
+        return BR_ENOMEM;
+    br_free(r->slots);
+    r->slots = slots;
+    r->n_slots = n;
+    for (uint32_t i = 0; i < r->l->n_contexts; i++)
+        *slot_of(r, r->l->contexts[i].v, r->l->contexts[i].n) = i + 1;
+    return 0;
+}
+
 static int new_context(struct reader *r, uint32_t n, uint32_t *ret)
 {
     struct br_jfr_labels *l = r->l;
@@ -255,7 +285,7 @@ static int new_context(struct reader *r, uint32_t n, uint32_t *ret)
     r->context.n = n;
     l->contexts[l->n_contexts] = r->context;
     *ret = ++l->n_contexts;
-    return br_map_put(r->contents, v, n * sizeof *v, (void *)(uintptr_t)*ret, NULL);
+    return 0;
 }
 
 /* Contexts repeat with equal content: those share the first one's index. */
@@ -265,13 +295,13 @@ static int add_context(struct reader *r, const struct pair *pair)
     int rc = read_labels(r, pair->data, pair->data ? pair->data + pair->len : NULL);
     if (!rc)
         rc = settle(r, &n);
+    if (!rc && r->l->n_contexts >= r->n_slots / 4 * 3)
+        rc = more_slots(r);
     if (rc)
         return rc;
-    uint32_t index =
-        (uint32_t)(uintptr_t)br_map_get(r->contents, r->settled, n * sizeof *r->settled);
-    if (!index)
-        rc = new_context(r, n, &index);
-    return rc ? rc : br_jfr_ids_put(&r->l->context_of, pair->key, index);
+    uint32_t *slot = slot_of(r, r->settled, n);
+    rc = *slot ? 0 : new_context(r, n, slot);
+    return rc ? rc : br_jfr_ids_put(&r->l->context_of, pair->key, *slot);
 }
 
 static int add_string(struct reader *r, const struct pair *pair)
@@ -310,8 +340,8 @@ static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t numb
 
 static int read_maps(struct reader *r, const uint8_t *data, size_t len)
 {
-    r->contents = br_map_new(len / 2 + 1); /* of as many as there can be */
-    int rc = r->contents ? each(r, data, len, 2, add_string) : BR_ENOMEM; /* contexts need them */
+    br_random_bytes(r->secret, sizeof r->secret);
+    int rc = each(r, data, len, 2, add_string); /* contexts need them */
     return rc ? rc : each(r, data, len, 1, add_context);
 }
 
@@ -329,7 +359,7 @@ int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
 {
     struct reader r = {.l = l, .scratch = scratch};
     int rc = len > UINT32_MAX ? BR_EINVAL : read_maps(&r, data, len);
-    br_map_free(r.contents, NULL);
+    br_free(r.slots);
     br_free(r.labels);
     br_free(r.settled);
     if (rc == BR_EINVAL)
