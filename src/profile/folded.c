@@ -95,7 +95,7 @@ static int read_text(struct br_build *b, const struct br_profile_source *s, line
 {
     struct reader r = {.p = s->len ? (const char *)s->data : ""};
     r.end = r.p + s->len;
-    int rc = br_stacks_init(&r.stacks, b, err);
+    int rc = br_stacks_init(&r.stacks, b, s, err);
     br_text_type_init(&r.type, s);
     if (rc == 0)
         rc = read_all(&r, read, err);

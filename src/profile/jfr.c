@@ -6,6 +6,7 @@
 #include "profile/jfr_convert.h"
 
 #define NS_PER_S 1e9
+#define EVENT_MAX 4096 /* bytes of what async-profiler says it was asked to sample */
 #define DEFAULT_RATE 100.0
 
 /* What a note on a thread's state says. */
@@ -18,16 +19,39 @@ struct recording {
     struct br_jfr_labels labels;
     struct br_jfr_samples samples;
     struct br_jfr_stacks stacks;
+    char event_text[EVENT_MAX + 1];
     struct br_str event, text;
+    uint64_t event_at; /* the last such text of the chunk; 0: there is none */
     bool has_event, wall;
-    int64_t period_ns; /* as the recording's settings say; 0: they do not */
+    struct br_jfr_ids names; /* where a pooled string begins, to its attribute + 1 of threads */
+    int64_t period_ns;       /* as the recording's settings say; 0: they do not */
     uint64_t start_ns, end_ns;
     uint32_t thread_name, thread_id; /* keys */
 };
 
-static bool text_is(const struct br_str *s, const char *text)
+/* As much of a text as has to be looked at to know whether it is one of ours: peers choose how long
+ * it is, and how often it is referred to. */
+struct short_text {
+    char data[64];
+    size_t len; /* 0: also of one that is longer */
+    bool empty;
+};
+
+static struct short_text read_short(const struct recording *r, uint64_t at)
 {
-    return s->len == strlen(text) && memcmp(s->data, text, s->len) == 0;
+    struct short_text text = {.empty = true};
+    struct br_str s = {.data = text.data, .cap = sizeof text.data, .fixed = true};
+    if (at)
+        br_jfr_text(&r->chunk, at, &s);
+    text.len = s.failed ? 0 : s.len;
+    text.empty = s.len == 0;
+    text.data[text.len] = '\0';
+    return text;
+}
+
+static bool text_is(const struct short_text *t, const char *text)
+{
+    return t->len == strlen(text) && memcmp(t->data, text, t->len) == 0;
 }
 
 static int read_text(struct recording *r, uint64_t at, struct br_str *out)
@@ -58,58 +82,79 @@ static int64_t duration_of(const char *s)
     return 0;
 }
 
-static int on_setting(struct recording *r, const uint64_t *v)
+static void on_setting(struct recording *r, const uint64_t *v)
 {
-    int rc = read_text(r, v[BR_JFR_NAME], &r->text);
-    if (rc)
-        return rc;
+    struct short_text name = read_short(r, v[BR_JFR_NAME]);
     uint32_t class = r->chunk.class_of[BR_JFR_EXECUTION_SAMPLE];
     bool of_samples =
         class != BR_JFR_NO_CLASS && r->chunk.classes[class].id == (int64_t)v[BR_JFR_ID];
-    if (text_is(&r->text, "event")) {
-        rc = read_text(r, v[BR_JFR_VALUE], &r->event);
-        r->has_event = r->event.len > 0; /* the profiler writes null where it was not asked */
-        r->wall = !rc && text_is(&r->event, "wall");
-    } else if (of_samples && (text_is(&r->text, "period") || text_is(&r->text, "interval"))) {
-        rc = read_text(r, v[BR_JFR_VALUE], &r->text);
-        int64_t period_ns = rc ? 0 : duration_of(r->text.data);
+    if (text_is(&name, "event")) {
+        struct short_text value = read_short(r, v[BR_JFR_VALUE]);
+        r->event_at = v[BR_JFR_VALUE];
+        r->has_event = !value.empty; /* the profiler writes null where it was not asked */
+        r->wall = text_is(&value, "wall");
+    } else if (of_samples && (text_is(&name, "period") || text_is(&name, "interval"))) {
+        struct short_text value = read_short(r, v[BR_JFR_VALUE]);
+        int64_t period_ns = duration_of(value.data);
         if (period_ns)
             r->period_ns = period_ns;
     }
-    return rc;
 }
 
-static int state_of(struct recording *r, uint64_t id, uint32_t *ret)
+/* The events of a chunk may say it as often as they like; what the last one says counts. */
+static int read_event_name(struct recording *r, struct br_err *err)
+{
+    int rc = r->event_at && r->has_event ? read_text(r, r->event_at, &r->event) : 0;
+    r->event_at = 0;
+    return rc ? br_err_set(err, BR_EINVAL, "what was sampled has a name of more than %d bytes",
+                           EVENT_MAX)
+              : 0;
+}
+
+static uint32_t state_of(struct recording *r, uint64_t id)
 {
     uint64_t v[BR_JFR_N_SLOTS];
     struct br_jfr_entry *e = br_jfr_ids_find(&r->chunk.pools[BR_JFR_THREAD_STATE], id);
     if (e && e->note == STATE_NEW) {
         (void)br_jfr_constant(&r->chunk, BR_JFR_THREAD_STATE, id, v);
-        int rc = read_text(r, v[BR_JFR_NAME], &r->text);
-        if (rc)
-            return rc;
-        e->note = text_is(&r->text, "STATE_RUNNABLE")   ? STATE_RUNNABLE
-                  : text_is(&r->text, "STATE_SLEEPING") ? STATE_SLEEPING
-                                                        : STATE_OTHER;
+        struct short_text name = read_short(r, v[BR_JFR_NAME]);
+        e->note = text_is(&name, "STATE_RUNNABLE")   ? STATE_RUNNABLE
+                  : text_is(&name, "STATE_SLEEPING") ? STATE_SLEEPING
+                                                     : STATE_OTHER;
     }
-    *ret = e ? e->note : STATE_NEW;
-    return 0;
+    return e ? e->note : STATE_NEW;
+}
+
+/* The attribute of a thread's name; 0: it has none. A string of the pool is read once. */
+static int name_of(struct recording *r, uint64_t at, uint32_t *ret)
+{
+    const struct br_jfr_entry *pooled = at ? br_jfr_pooled(&r->chunk, at) : NULL;
+    const struct br_jfr_entry *known = pooled ? br_jfr_ids_find(&r->names, pooled->at) : NULL;
+    *ret = known ? known->at - 1 : 0;
+    if (!at || known)
+        return 0;
+    int rc = read_text(r, at, &r->text);
+    if (!rc && r->text.len)
+        *ret = br_build_attribute_text(r->build, r->thread_name, r->text.data, r->text.len);
+    if (!rc && pooled)
+        rc = br_jfr_ids_put(&r->names, pooled->at, *ret + 1);
+    return rc;
 }
 
 static int read_thread(struct recording *r, const uint64_t *v, struct br_jfr_thread *ret)
 {
-    int rc = read_text(r, v[BR_JFR_JAVA_NAME], &r->text);
-    if (!rc && !r->text.len)
-        rc = read_text(r, v[BR_JFR_OS_NAME], &r->text);
-    if (rc)
-        return rc;
+    uint32_t name;
     if (!r->thread_name) {
         r->thread_name = br_build_string(r->build, "thread.name", 11);
         r->thread_id = br_build_string(r->build, "thread.id", 9);
     }
-    if (r->text.len)
-        ret->attributes[ret->n++] =
-            br_build_attribute_text(r->build, r->thread_name, r->text.data, r->text.len);
+    int rc = name_of(r, v[BR_JFR_JAVA_NAME], &name);
+    if (!rc && !name)
+        rc = name_of(r, v[BR_JFR_OS_NAME], &name);
+    if (rc)
+        return rc;
+    if (name)
+        ret->attributes[ret->n++] = name;
     int64_t id = (int64_t)v[BR_JFR_JAVA_ID];
     if (id > 0)
         ret->attributes[ret->n++] = br_build_attribute_int(r->build, r->thread_id, id, 0);
@@ -191,10 +236,8 @@ static bool plain_kind(int type, const struct br_jfr_chunk *c, const uint64_t *v
  */
 static int on_time(struct recording *r, int type, const uint64_t *v, struct br_jfr_sample *sample)
 {
-    uint32_t state;
-    int rc = state_of(r, v[BR_JFR_STATE], &state);
-    if (rc)
-        return rc;
+    uint32_t state = state_of(r, v[BR_JFR_STATE]);
+    int rc = 0;
     bool counted = type == BR_JFR_WALL_CLOCK_SAMPLE;
     bool cpu = counted ? state == STATE_RUNNABLE && r->wall
                        : state != STATE_NEW && state != STATE_SLEEPING;
@@ -209,8 +252,10 @@ static int on_time(struct recording *r, int type, const uint64_t *v, struct br_j
 
 static int on_event(struct recording *r, int type, const uint64_t *v, struct br_err *err)
 {
-    if (type == BR_JFR_ACTIVE_SETTING)
-        return on_setting(r, v);
+    if (type == BR_JFR_ACTIVE_SETTING) {
+        on_setting(r, v);
+        return 0;
+    }
     struct br_jfr_sample sample = {.values = {1, 0}};
     int rc = br_jfr_stack(&r->stacks, &r->chunk, v[BR_JFR_STACK], &sample.key.stack, err);
     if (rc < 0 || (!rc && r->samples.fold))
@@ -235,6 +280,8 @@ static int read_chunk(struct recording *r, size_t at, struct br_err *err)
     int type, rc = br_jfr_chunk_open(&r->chunk, s->data + at, s->len - at, err);
     if (rc)
         return rc;
+    br_jfr_stacks_begin(&r->stacks);
+    br_jfr_ids_clear(&r->names);
     if (!at)
         r->start_ns = r->chunk.start_ns;
     if (__builtin_add_overflow(r->chunk.start_ns, r->chunk.duration_ns, &r->end_ns))
@@ -247,7 +294,7 @@ static int read_chunk(struct recording *r, size_t at, struct br_err *err)
         if (rc)
             return rc;
     }
-    return type;
+    return type ? type : read_event_name(r, err);
 }
 
 static int64_t period_of(const struct recording *r)
@@ -271,15 +318,22 @@ static int write(struct recording *r, struct br_arena *scratch)
                                          .period_ns = period_of(r),
                                          .start_ns = start,
                                          .duration_ns = end > start ? end - start : 0};
-    return br_jfr_write(r->build, s, &result, scratch);
+    /* What is written shares the builder's limit with the samples that it is written from. */
+    size_t own = br_jfr_samples_size(&r->samples), limit = br_build_limit(r->build, SIZE_MAX);
+    (void)br_build_limit(r->build, limit > own ? limit - own : 0);
+    int rc = br_jfr_write(r->build, s, &result, scratch);
+    (void)br_build_limit(r->build, limit);
+    return rc;
 }
 
 static int read_all(struct recording *r, struct br_arena *scratch, struct br_err *err)
 {
     const struct br_profile_source *s = r->source;
     int rc = br_jfr_samples_init(&r->samples, s->from_pyroscope);
+    if (!rc)
+        rc = br_jfr_labels_begin(&r->labels, r->build, br_profile_text_max(s));
     if (!rc && s->labels)
-        rc = br_jfr_labels_read(&r->labels, s->labels, s->labels_len, r->build, scratch, err);
+        rc = br_jfr_labels_read(&r->labels, s->labels, s->labels_len, scratch, err);
     for (size_t at = 0; at < s->len && !rc; at += r->chunk.size) {
         rc = read_chunk(r, at, err);
         if (rc == BR_EINVAL) {
@@ -287,6 +341,8 @@ static int read_all(struct recording *r, struct br_arena *scratch, struct br_err
             return rc;
         }
     }
+    br_jfr_chunk_release(&r->chunk); /* what is written has no more need of it */
+    br_jfr_stacks_release(&r->stacks);
     return rc ? rc : write(r, scratch);
 }
 
@@ -294,17 +350,24 @@ int br_jfr_read(struct br_build *b, const struct br_profile_source *s, struct br
                 struct br_err *err)
 {
     struct recording r = {.source = s, .build = b};
+    r.event = (struct br_str){.data = r.event_text, .cap = sizeof r.event_text, .fixed = true};
     r.stacks.build = b;
     r.stacks.lines_signed = !s->from_pyroscope;
-    r.stacks.name_bytes_max = (1u << 20) + (s->len < SIZE_MAX / 128 ? s->len * 64 : SIZE_MAX / 2);
+    r.stacks.name_bytes_max = br_profile_text_max(s);
+    r.stacks.name.max = r.stacks.name_bytes_max + 1;
+    r.stacks.converted.max = r.text.max = 2 * s->len + 64; /* Latin-1 is twice as much in UTF-8 */
     int rc = read_all(&r, scratch, err);
     br_jfr_stacks_release(&r.stacks);
     br_jfr_samples_release(&r.samples);
     br_jfr_labels_release(&r.labels);
     br_jfr_chunk_release(&r.chunk);
-    br_str_release(&r.event);
+    br_jfr_ids_release(&r.names);
     br_str_release(&r.text);
     if (!rc)
         rc = br_build_rc(b);
-    return rc == BR_ENOMEM || rc == BR_EFULL ? br_err_set(err, rc, "%s", br_strerror(rc)) : rc;
+    if (rc == BR_ETOOBIG)
+        return br_err_set(err, BR_EINVAL, "the labels are too large for their recording");
+    if (rc == BR_EFULL)
+        return br_err_set(err, rc, "the recording is too large when converted");
+    return rc == BR_ENOMEM ? br_err_set(err, rc, "%s", br_strerror(rc)) : rc;
 }

@@ -15,7 +15,8 @@
  * Input is hostile. Every read is bounded by the chunk; after the first that is not, the reader is
  * `bad`, gives zeros and moves no further, so callers look once at the end of a loop. What is
  * allocated is a multiple of the bytes it came from: at most 43 bytes for an entry of a pool (which
- * has two at least), 48 for a class or a field (seven), 16 for a string of the metadata (one).
+ * has two at least), 79 for a class and 36 for a field (seven), 16 for a string of the metadata
+ * (one).
  *
  * Sources: JDK 17's jdk.jfr.internal.consumer (ChunkHeader, MetadataReader, ChunkParser,
  * RecordingInput), async-profiler's flightRecorder.cpp.
@@ -187,7 +188,7 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *t, uint64_t id);
 /* Sets where `id` begins (not 0). Entries move. Returns 0 or BR_ENOMEM. */
 int br_jfr_ids_put(struct br_jfr_ids *t, uint64_t id, uint32_t at);
 
-/* Empties the table and keeps its memory, unless that is much. */
+/* Empties the table and keeps its memory, unless that is much, or much more than it had entries. */
 void br_jfr_ids_clear(struct br_jfr_ids *t);
 void br_jfr_ids_release(struct br_jfr_ids *t);
 
@@ -205,8 +206,9 @@ struct br_jfr_chunk {
     const uint8_t *known; /* the metadata that the following is of */
     uint32_t known_len;   /* 0: of none */
     bool known_packed;
-    struct br_jfr_class *classes; /* by id, ascending */
+    struct br_jfr_class *classes;
     uint32_t n_classes, classes_cap;
+    struct br_jfr_ids class_of_id; /* index + 1 */
     struct br_jfr_field *fields;
     uint32_t n_fields, fields_cap;
     uint32_t class_of[BR_JFR_N_TYPES];                      /* index, or BR_JFR_NO_CLASS */
@@ -249,8 +251,13 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const stru
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,
                                      uint64_t id, uint64_t v[BR_JFR_N_SLOTS]);
 
+/* The entry of the pool of strings that the string at `at` refers to; NULL when it stands there
+ * itself, or is not in the pool. */
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at);
+
 /* Appends the string at `at` as UTF-8; one in the pool of strings is looked up there. What cannot
- * be read appends nothing. Sequences that are no UTF-8 are appended as they are. */
+ * be read appends nothing. Sequences that are no UTF-8 are appended as they are. It stops where
+ * `out` is full: what a few bytes have to be compared with is read into a fixed string. */
 void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out);
 
 /* The next event of the chunk. `*at` is where it begins (BR_JFR_HEADER at first) and becomes where

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/jfr.h"
 
+#include "base/steps.h"
+
 static uint64_t fail(struct br_jfr_in *in)
 {
     in->bad = true;
@@ -106,14 +108,14 @@ static void add_latin1(struct br_jfr_in *in, struct br_str *out)
     uint32_t n = br_jfr_int(in);
     if ((size_t)(in->end - in->p) < n)
         return;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && !out->failed; i++)
         add_point(out, in->p[i]);
 }
 
 static void add_utf16(struct br_jfr_in *in, struct br_str *out)
 {
     uint32_t n = br_jfr_int(in), high = 0;
-    for (; n; n--) {
+    for (; n && !out->failed; n--) {
         uint32_t u = (uint32_t)(in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 2)) & 0xffff;
         if (in->bad)
             return;
@@ -132,22 +134,20 @@ static void add_utf16(struct br_jfr_in *in, struct br_str *out)
         add_point(out, 0xfffd);
 }
 
-/* Where the string of the pool begins; 0: there is none. */
-static uint64_t in_pool(const struct br_jfr_chunk *c, struct br_jfr_in *in)
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at)
 {
-    const struct br_jfr_entry *e = br_jfr_ids_find(&c->pools[BR_JFR_STRING], br_jfr_long(in));
-    return e ? e->at : 0;
+    struct br_jfr_in in = br_jfr_at(c, at);
+    if (br_jfr_fixed(&in, 1) != 2)
+        return NULL;
+    return br_jfr_ids_find(&c->pools[BR_JFR_STRING], br_jfr_long(&in));
 }
 
 void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out)
 {
-    struct br_jfr_in in = br_jfr_at(c, at);
+    /* One step: a string of the pool that is elsewhere in the pool is nobody's. */
+    const struct br_jfr_entry *e = br_jfr_pooled(c, at);
+    struct br_jfr_in in = br_jfr_at(c, e ? e->at : at);
     uint64_t encoding = br_jfr_fixed(&in, 1);
-    if (encoding == 2) {
-        /* One step: a string of the pool that is elsewhere in the pool is nobody's. */
-        in = br_jfr_at(c, in_pool(c, &in));
-        encoding = br_jfr_fixed(&in, 1);
-    }
     if (encoding == 3) {
         uint32_t n = br_jfr_int(&in);
         if ((size_t)(in.end - in.p) >= n)

@@ -62,6 +62,7 @@ void br_jfr_chunk_release(struct br_jfr_chunk *c)
 {
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         br_jfr_ids_release(&c->pools[i]);
+    br_jfr_ids_release(&c->class_of_id);
     br_free(c->classes);
     br_free(c->fields);
     *c = (struct br_jfr_chunk){0};

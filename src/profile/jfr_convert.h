@@ -43,23 +43,54 @@ struct br_jfr_context {
     uint8_t span_id[8], trace_id[16];
 };
 
-struct br_jfr_labels {
-    struct br_jfr_context *contexts;
-    const uint8_t **strings;
-    uint32_t *string_lens;
-    uint32_t n_contexts, n_strings;
-    struct br_jfr_ids context_of, string_of; /* id to index + 1 */
+struct br_jfr_string {
+    const uint8_t *text; /* NULL where there is none */
+    uint32_t len;
+    uint32_t key; /* the builder's string, once it was needed */
 };
 
-/* Reads the message into `scratch`; contexts of equal content share an index. Returns 0, BR_EINVAL
- * with a sentence, or BR_ENOMEM. Borrows `data` until br_jfr_labels_release, which a zeroed one may
- * have too. */
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len, struct br_build *b,
+/* A key with a value, which many contexts may have. */
+struct br_jfr_pair {
+    uint32_t attribute; /* the builder's */
+    enum br_jfr_means {
+        BR_JFR_NO_ID,
+        BR_JFR_SPAN_LABEL,
+        BR_JFR_PROFILE_LABEL,
+        BR_JFR_TRACE_LABEL
+    } means : 8;
+    bool readable;  /* the value is such an id */
+    uint8_t id[16]; /* of a span: the first eight bytes */
+};
+
+struct br_jfr_labels {
+    struct br_build *build;
+    size_t text_max; /* bytes that the values of all pairs may still have */
+    struct br_jfr_context *contexts;
+    uint32_t n_contexts, contexts_cap;
+    struct br_jfr_string *strings; /* [0] is the one that is not there */
+    uint32_t n_strings, strings_cap;
+    struct br_jfr_pair *pairs;
+    uint32_t n_pairs, pairs_cap;
+    struct br_jfr_ids context_of, string_of; /* id to index (of contexts: + 1) */
+    struct br_jfr_ids pair_of;               /* key << 32 | string to index + 1 */
+};
+
+/* Prepares a zeroed `l`, whose attributes take at most `text_max` bytes of texts. Returns 0 or
+ * BR_ENOMEM. */
+int br_jfr_labels_begin(struct br_jfr_labels *l, struct br_build *b, size_t text_max);
+
+/* Reads the message; contexts of equal content share an index. Returns 0, BR_EINVAL with a
+ * sentence, BR_ETOOBIG (the texts are more than text_max), BR_ENOMEM, or the builder's error.
+ * Borrows `data` until br_jfr_labels_release, which a zeroed one may have too; what contexts point
+ * to lives in `scratch`. */
+int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *l);
 
-/* The string with this id; NULL and length 0 when there is none. */
-const void *br_jfr_label_text(const struct br_jfr_labels *l, uint64_t id, size_t *ret_len);
+/* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
+ * and the string with this id; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
+ * are more than text_max), BR_ENOMEM, or the builder's error. */
+int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint64_t id, uint32_t *ret);
 
 /* The index + 1 of the context with this id; 0: there is none. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id);
@@ -93,6 +124,19 @@ struct br_jfr_sample {
     uint64_t time_ns; /* 0: folded */
 };
 
+/* Samples that are not folded, packed one after the other: a recording of nothing but events has
+ * one every dozen bytes, and each leaves its time. */
+struct br_jfr_block {
+    struct br_jfr_block *next;
+    uint32_t len, size;
+    uint8_t data[];
+};
+
+struct br_jfr_folded {
+    uint32_t stack, tags;
+    int64_t values[2];
+};
+
 /* The span and the labels that were set when a sample was taken, as the recording says it. */
 struct br_jfr_tags {
     uint64_t span_id, span_name, trace_hi, trace_lo;
@@ -105,10 +149,22 @@ struct br_jfr_thread {
 };
 
 struct br_jfr_table {
-    struct br_jfr_sample *v;
-    uint32_t n, cap;
-    uint32_t *slots; /* index + 1, at most half full; only when folding */
+    uint32_t n;
+    struct br_jfr_block *first, *last; /* of samples that are not folded */
+    uint64_t time_ns;                  /* of the last sample */
+    struct br_jfr_folded *folded;
+    uint32_t folded_cap;
+    uint32_t *slots; /* index + 1, at most three quarters full */
     size_t n_slots;
+};
+
+/* Where a walk over a table's samples is; `{.table = ...}` at first. */
+struct br_jfr_cursor {
+    const struct br_jfr_table *table;
+    uint32_t n;
+    const struct br_jfr_block *block;
+    uint32_t at;
+    uint64_t time_ns;
 };
 
 struct br_jfr_samples {
@@ -134,7 +190,22 @@ int br_jfr_tags_add(struct br_jfr_samples *s, const struct br_jfr_tags *tags, ui
 int br_jfr_sample_add(struct br_jfr_samples *s, enum br_jfr_kind kind,
                       const struct br_jfr_sample *sample);
 
+/* The next sample, in the order in which they were added; false at the end. */
+bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
+
+/* Bytes that the samples take. */
+size_t br_jfr_samples_size(const struct br_jfr_samples *s);
+
+/* Empties a table that nobody needs any more. */
+void br_jfr_table_release(struct br_jfr_table *t);
+
 /* --- Stacks ----------------------------------------------------------------------------------- */
+
+/* A symbol as it is part of methods' names: converted and merged once, however many refer to it. */
+struct br_jfr_symbol {
+    uint32_t at, len;
+    bool converted; /* `at` is in br_jfr_stacks.converted, not in the chunk */
+};
 
 /* What resolving takes; lives for one recording. */
 struct br_jfr_stacks {
@@ -143,9 +214,15 @@ struct br_jfr_stacks {
     uint32_t mapping;      /* the builder's; 0: not there yet */
     size_t name_bytes_max; /* what all names together may take, or the input is hostile */
     struct br_str name;
+    struct br_jfr_symbol *symbols; /* of the chunk; [0] is empty */
+    uint32_t n_symbols, symbols_cap;
+    struct br_str converted;
     uint32_t *locations;
     uint32_t locations_cap;
 };
+
+/* Forgets what was of the chunk before. */
+void br_jfr_stacks_begin(struct br_jfr_stacks *s);
 
 /* The builder's stack for a reference of an event. Returns 1, 0 when the chunk has no such trace,
  * or BR_EINVAL with a sentence, or BR_ENOMEM. */
@@ -156,14 +233,15 @@ void br_jfr_stacks_release(struct br_jfr_stacks *s);
 /* --- Writing ---------------------------------------------------------------------------------- */
 
 struct br_jfr_result {
-    const struct br_jfr_samples *samples;
-    const struct br_jfr_labels *labels;
+    struct br_jfr_samples *samples; /* each table is released once it is written */
+    struct br_jfr_labels *labels;
     const char
         *event; /* what async-profiler was asked to sample; NULL: the recording does not say */
     int64_t period_ns; /* what a sample of CPU and wall time stands for */
     uint64_t start_ns, duration_ns;
 };
 
-/* Writes everything. Returns 0 or BR_ENOMEM; the builder's errors stick to it. */
+/* Writes everything. Returns 0, BR_ENOMEM, BR_ETOOBIG as br_jfr_label_attribute, or the builder's
+ * error. */
 int br_jfr_write(struct br_build *b, const struct br_profile_source *source,
                  const struct br_jfr_result *r, struct br_arena *scratch);

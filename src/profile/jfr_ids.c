@@ -3,9 +3,13 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "profile/jfr.h"
 
-#define KEEP_BITS 16 /* slots that a cleared table keeps */
+#define BITS_MIN 6
+#define KEEP_BITS 16   /* slots that a cleared table keeps */
+#define KEEP_SMALL 8   /* slots (as a power of two) that it keeps in any case */
+#define KEEP_PER_ID 16 /* and that it may have for each entry: emptying it is not to cost more */
 
 /* Multiplication by a secret: ids cannot be chosen to meet. */
 static size_t home(const struct br_jfr_ids *t, uint64_t id)
@@ -33,7 +37,7 @@ struct br_jfr_entry *br_jfr_ids_find(const struct br_jfr_ids *t, uint64_t id)
 static int grow(struct br_jfr_ids *t)
 {
     struct br_jfr_ids old = *t;
-    unsigned bits = old.bits ? old.bits + 1 : 6;
+    unsigned bits = old.bits ? old.bits + 1 : BITS_MIN;
     struct br_jfr_entry *slots = br_calloc((size_t)1 << bits, sizeof *slots);
     if (!slots)
         return BR_ENOMEM;
@@ -64,10 +68,15 @@ int br_jfr_ids_put(struct br_jfr_ids *t, uint64_t id, uint32_t at)
 
 void br_jfr_ids_clear(struct br_jfr_ids *t)
 {
-    if (t->bits > KEEP_BITS)
+    if (!t->n)
+        return;
+    bool loose = (size_t)t->n * KEEP_PER_ID < (size_t)1 << t->bits;
+    if (t->bits > KEEP_BITS || (t->bits > KEEP_SMALL && loose)) {
         br_jfr_ids_release(t);
-    else if (t->n)
-        memset(t->slots, 0, sizeof *t->slots << t->bits);
+        return;
+    }
+    memset(t->slots, 0, sizeof *t->slots << t->bits);
+    br_steps_add((size_t)1 << t->bits);
     t->n = 0;
 }
 

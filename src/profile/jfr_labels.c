@@ -4,13 +4,14 @@
  * Context { map<int64, int64> labels = 1; } -- key and value are keys of `strings`.
  * Source: the Pyroscope Java agent's JfrLabels.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
 #include "base/mem.h"
 #include "profile/jfr_convert.h"
 #include "wire/protobuf.h"
+
+#define SLOTS_MIN 16u
 
 /* One entry of a map. */
 struct pair {
@@ -42,89 +43,187 @@ static bool read_pair(const struct br_field *f, struct pair *ret)
 
 /* A label of the context that is being read. */
 struct label {
-    struct br_jfr_label is;
+    uint32_t key, pair; /* of the builder; index into br_jfr_labels.pairs */
     uint32_t order;
 };
 
 struct reader {
     struct br_jfr_labels *l;
-    struct br_build *build;
     struct br_arena *scratch;
-    struct br_map *contents; /* a context's labels to its index + 1 */
+    uint8_t secret[16];
+    uint32_t *slots; /* contexts by their labels, index + 1; at most three quarters full */
+    size_t n_slots;
     struct label *labels;
     uint32_t n, cap;
+    struct br_jfr_label *settled;
+    uint32_t settled_cap;
     struct br_jfr_context context; /* the ids in what is being read */
 };
 
-const void *br_jfr_label_text(const struct br_jfr_labels *l, uint64_t id, size_t *ret_len)
+/* The index of the string with this id; 0 is the one that is not there. */
+static uint32_t string_of(const struct br_jfr_labels *l, uint64_t id)
 {
     const struct br_jfr_entry *e = br_jfr_ids_find(&l->string_of, id);
-    *ret_len = e ? l->string_lens[e->at - 1] : 0;
-    return e ? l->strings[e->at - 1] : NULL;
+    return e ? e->at : 0;
 }
 
-static bool is(const void *text, size_t len, const char *name)
+/* The builder's string of a label's key. */
+static uint32_t key_of(struct br_jfr_labels *l, uint32_t string)
 {
-    return len == strlen(name) && memcmp(text, name, len) == 0;
+    struct br_jfr_string *s = &l->strings[string];
+    if (s->len && !s->key)
+        s->key = br_build_string(l->build, s->text, s->len);
+    return s->key;
+}
+
+static bool is_key(const struct br_jfr_labels *l, uint32_t string, const char *name)
+{
+    const struct br_jfr_string *s = &l->strings[string];
+    return s->len == strlen(name) && memcmp(s->text, name, s->len) == 0;
+}
+
+/* What a value is under the key of an id: old agents have a span's ids among the labels. */
+static void read_id(const struct br_jfr_labels *l, uint32_t key, uint32_t value,
+                    struct br_jfr_pair *ret)
+{
+    const struct br_jfr_string *v = &l->strings[value];
+    const char *text = (const char *)v->text;
+    if (is_key(l, key, "span_id"))
+        ret->means = BR_JFR_SPAN_LABEL;
+    else if (is_key(l, key, "profile_id"))
+        ret->means = BR_JFR_PROFILE_LABEL;
+    else if (is_key(l, key, "trace_id"))
+        ret->means = BR_JFR_TRACE_LABEL;
+    if (!ret->means || !value)
+        return;
+    ret->readable =
+        br_hex_id(text, v->len, ret->id, ret->means == BR_JFR_TRACE_LABEL ? sizeof ret->id : 8);
+}
+
+/* The index of a label in `pairs`: keys and values repeat, and are read once. `key` is the
+ * builder's string of the text `string`. */
+static int pair_of(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t value,
+                   uint32_t *ret)
+{
+    uint64_t id = (uint64_t)key << 32 | value;
+    const struct br_jfr_entry *known = br_jfr_ids_find(&l->pair_of, id);
+    const struct br_jfr_string *v = &l->strings[value];
+    struct br_jfr_pair pair = {.attribute = 0};
+    if (known) {
+        *ret = known->at - 1;
+        return 0;
+    }
+    if (v->len > l->text_max)
+        return BR_ETOOBIG;
+    l->text_max -= v->len;
+    int rc = br_grow(&l->pairs, &l->pairs_cap, (size_t)l->n_pairs + 1, sizeof pair, UINT32_MAX - 1);
+    if (!rc)
+        rc = br_jfr_ids_put(&l->pair_of, id, l->n_pairs + 1);
+    if (rc)
+        return rc;
+    pair.attribute = br_build_attribute_text(l->build, key, v->text, v->len);
+    if (string)
+        read_id(l, string, value, &pair);
+    l->pairs[l->n_pairs] = pair;
+    *ret = l->n_pairs++;
+    return br_build_rc(l->build);
+}
+
+int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint64_t id, uint32_t *ret)
+{
+    uint32_t pair, value = string_of(l, id);
+    *ret = 0;
+    if (!value || !l->strings[value].len)
+        return 0;
+    int rc = pair_of(l, key, 0, value, &pair);
+    if (!rc)
+        *ret = l->pairs[pair].attribute;
+    return rc;
 }
 
 /* Takes over the ids that labels say; of a span's two names the one that Pyroscope gives it counts.
  */
-static void find_ids(struct br_jfr_context *c, const void *key, size_t key_len, const void *value,
-                     size_t len)
+static void take_id(struct br_jfr_context *c, const struct br_jfr_pair *pair)
 {
-    uint8_t id[8];
-    bool span = is(key, key_len, "span_id");
-    if (span || is(key, key_len, "profile_id")) {
-        if ((span || !c->has_span) && br_hex_id(value, len, id, sizeof id)) {
-            memcpy(c->span_id, id, sizeof id);
+    bool span = pair->means == BR_JFR_SPAN_LABEL;
+    if (span || pair->means == BR_JFR_PROFILE_LABEL) {
+        if ((span || !c->has_span) && pair->readable) {
+            memcpy(c->span_id, pair->id, sizeof c->span_id);
             c->has_span = true;
         }
-    } else if (is(key, key_len, "trace_id")) {
-        c->has_trace = br_hex_id(value, len, c->trace_id, sizeof c->trace_id);
+    } else if (pair->means == BR_JFR_TRACE_LABEL) {
+        c->has_trace = pair->readable;
+        memcpy(c->trace_id, pair->id, sizeof c->trace_id);
     }
 }
 
 static int add_label(struct reader *r, const struct pair *pair)
 {
-    size_t key_len, value_len;
-    const void *key = br_jfr_label_text(r->l, pair->key, &key_len);
-    const void *value = br_jfr_label_text(r->l, pair->number, &value_len);
-    if (!key_len)
+    struct br_jfr_labels *l = r->l;
+    uint32_t string = string_of(l, pair->key), value = string_of(l, pair->number);
+    if (!l->strings[string].len)
         return 0;
-    if (value)
-        find_ids(&r->context, key, key_len, value, value_len);
-    struct label label = {.order = r->n};
-    label.is.key = br_build_string(r->build, key, key_len);
-    label.is.attribute = br_build_attribute_text(r->build, label.is.key, value, value_len);
-    int rc = br_grow(&r->labels, &r->cap, (size_t)r->n + 1, sizeof *r->labels, UINT32_MAX);
+    struct label label = {.key = key_of(l, string), .order = r->n};
+    int rc = pair_of(l, label.key, string, value, &label.pair);
     if (!rc)
-        r->labels[r->n++] = label;
-    return rc;
+        rc = br_grow(&r->labels, &r->cap, (size_t)r->n + 1, sizeof *r->labels, UINT32_MAX);
+    if (rc)
+        return rc;
+    if (value)
+        take_id(&r->context, &l->pairs[label.pair]);
+    r->labels[r->n++] = label;
+    return 0;
 }
 
-static int by_key(const void *a, const void *b)
+static bool comes_before(const struct label *a, const struct label *b)
 {
-    const struct label *x = a, *y = b;
-    if (x->is.key != y->is.key)
-        return x->is.key < y->is.key ? -1 : 1;
-    return x->order < y->order ? -1 : 1;
+    return a->key != b->key ? a->key < b->key : a->order < b->order;
 }
 
-/* What was gathered, in order; of equal keys the last, as in any map. */
-static struct br_jfr_label *settle(struct reader *r, uint32_t *ret_n)
+/* Lets `v[at]` sink to where it belongs in a heap of `n`. */
+static void sink(struct label *v, uint32_t n, uint32_t at)
+{
+    for (uint64_t child; (child = 2 * (uint64_t)at + 1) < n; at = (uint32_t)child) {
+        if (child + 1 < n && comes_before(&v[child], &v[child + 1]))
+            child++;
+        if (!comes_before(&v[at], &v[child]))
+            return;
+        struct label moved = v[at];
+        v[at] = v[child];
+        v[child] = moved;
+    }
+}
+
+/* A heap sort: the C library's takes as much memory again, which nobody counts. */
+static void sort(struct label *v, uint32_t n)
+{
+    for (uint32_t i = n / 2; i-- > 0;)
+        sink(v, n, i);
+    while (n > 1) {
+        struct label last = v[--n];
+        v[n] = v[0];
+        v[0] = last;
+        sink(v, n, 0);
+    }
+}
+
+/* What was gathered, in order, in r->settled; of equal keys the last, as in any map. */
+static int settle(struct reader *r, uint32_t *ret_n)
 {
     uint32_t n = 0;
-    struct br_jfr_label *v = br_arena_calloc(r->scratch, r->n + 1, sizeof *v);
-    if (v && r->n)
-        qsort(r->labels, r->n, sizeof *r->labels, by_key);
-    for (uint32_t i = 0; v && i < r->n; i++) {
-        if (n && v[n - 1].key == r->labels[i].is.key)
+    int rc =
+        br_grow(&r->settled, &r->settled_cap, (size_t)r->n + 1, sizeof *r->settled, UINT32_MAX);
+    if (rc)
+        return rc;
+    sort(r->labels, r->n);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const struct label *label = &r->labels[i];
+        if (n && r->settled[n - 1].key == label->key)
             n--;
-        v[n++] = r->labels[i].is;
+        r->settled[n++] = (struct br_jfr_label){label->key, r->l->pairs[label->pair].attribute};
     }
     *ret_n = n;
-    return v;
+    return 0;
 }
 
 static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
@@ -146,44 +245,82 @@ static int read_labels(struct reader *r, const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
+/* The slot of the context with these labels, or the empty one where it would go. */
+static uint32_t *slot_of(const struct reader *r, const struct br_jfr_label *v, uint32_t n)
+{
+    size_t mask = r->n_slots - 1, i = br_siphash(r->secret, v, n * sizeof *v) & mask;
+    for (; r->slots[i]; i = (i + 1) & mask) {
+        const struct br_jfr_context *c = &r->l->contexts[r->slots[i] - 1];
+        if (c->n == n && memcmp(c->v, v, n * sizeof *v) == 0)
+            break;
+    }
+    return &r->slots[i];
+}
+
+static int more_slots(struct reader *r)
+{
+    size_t n = r->n_slots ? 2 * r->n_slots : SLOTS_MIN;
+    uint32_t *slots = br_calloc(n, sizeof *slots);
+    if (!slots)
+        return BR_ENOMEM;
+    br_free(r->slots);
+    r->slots = slots;
+    r->n_slots = n;
+    for (uint32_t i = 0; i < r->l->n_contexts; i++)
+        *slot_of(r, r->l->contexts[i].v, r->l->contexts[i].n) = i + 1;
+    return 0;
+}
+
+static int new_context(struct reader *r, uint32_t n, uint32_t *ret)
+{
+    struct br_jfr_labels *l = r->l;
+    struct br_jfr_label *v = br_arena_calloc(r->scratch, n + 1, sizeof *v);
+    int rc = v ? br_grow(&l->contexts, &l->contexts_cap, (size_t)l->n_contexts + 1,
+                         sizeof *l->contexts, UINT32_MAX)
+               : BR_ENOMEM;
+    if (rc)
+        return rc;
+    memcpy(v, r->settled, n * sizeof *v);
+    r->context.v = v;
+    r->context.n = n;
+    l->contexts[l->n_contexts] = r->context;
+    *ret = ++l->n_contexts;
+    return 0;
+}
+
 /* Contexts repeat with equal content: those share the first one's index. */
 static int add_context(struct reader *r, const struct pair *pair)
 {
-    struct br_jfr_labels *l = r->l;
+    uint32_t n;
     int rc = read_labels(r, pair->data, pair->data ? pair->data + pair->len : NULL);
+    if (!rc)
+        rc = settle(r, &n);
+    if (!rc && r->l->n_contexts >= r->n_slots / 4 * 3)
+        rc = more_slots(r);
     if (rc)
         return rc;
-    uint32_t n;
-    struct br_jfr_label *v = settle(r, &n);
-    if (!v)
-        return BR_ENOMEM;
-    size_t bytes = n * sizeof *v;
-    uint32_t index = (uint32_t)(uintptr_t)br_map_get(r->contents, v, bytes);
-    if (!index) {
-        r->context.v = v;
-        r->context.n = n;
-        l->contexts[l->n_contexts] = r->context;
-        index = ++l->n_contexts;
-        rc = br_map_put(r->contents, v, bytes, (void *)(uintptr_t)index, NULL);
-        if (rc)
-            return rc;
-    }
-    return br_jfr_ids_put(&l->context_of, pair->key, index);
+    uint32_t *slot = slot_of(r, r->settled, n);
+    rc = *slot ? 0 : new_context(r, n, slot);
+    return rc ? rc : br_jfr_ids_put(&r->l->context_of, pair->key, *slot);
 }
 
 static int add_string(struct reader *r, const struct pair *pair)
 {
     struct br_jfr_labels *l = r->l;
-    l->strings[l->n_strings] = pair->data;
-    l->string_lens[l->n_strings] = (uint32_t)pair->len;
-    return br_jfr_ids_put(&l->string_of, pair->key, ++l->n_strings);
+    int rc = br_grow(&l->strings, &l->strings_cap, (size_t)l->n_strings + 1, sizeof *l->strings,
+                     UINT32_MAX);
+    if (rc)
+        return rc;
+    l->strings[l->n_strings] = (struct br_jfr_string){pair->data, (uint32_t)pair->len, 0};
+    if (!l->n_strings++)
+        return 0;
+    return br_jfr_ids_put(&l->string_of, pair->key, l->n_strings - 1);
 }
 
 typedef int add_fn(struct reader *r, const struct pair *pair);
 
-/* Hands each entry of the map in field `number` to `add`; without one it counts them. */
-static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t number, add_fn *add,
-                uint32_t *count)
+/* Hands each entry of the map in field `number` to `add`. */
+static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t number, add_fn *add)
 {
     const uint8_t *p = data, *end = data + len;
     struct br_field f;
@@ -194,10 +331,6 @@ static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t numb
             return BR_EINVAL;
         if (f.number != number || f.wire != BR_WIRE_LEN)
             continue;
-        if (!add) {
-            ++*count;
-            continue;
-        }
         int rc = read_pair(&f, &pair) ? add(r, &pair) : BR_EINVAL;
         if (rc)
             return rc;
@@ -207,30 +340,28 @@ static int each(struct reader *r, const uint8_t *data, size_t len, uint32_t numb
 
 static int read_maps(struct reader *r, const uint8_t *data, size_t len)
 {
-    struct br_jfr_labels *l = r->l;
-    uint32_t n_contexts = 0, n_strings = 0;
-    int rc = each(r, data, len, 1, NULL, &n_contexts);
-    if (!rc)
-        rc = each(r, data, len, 2, NULL, &n_strings);
-    if (rc)
-        return rc;
-    l->contexts = br_calloc(n_contexts + 1, sizeof *l->contexts);
-    l->strings = br_calloc(n_strings + 1, sizeof *l->strings);
-    l->string_lens = br_calloc(n_strings + 1, sizeof *l->string_lens);
-    r->contents = br_map_new(n_contexts + 1);
-    if (!l->contexts || !l->strings || !l->string_lens || !r->contents)
-        return BR_ENOMEM;
-    rc = each(r, data, len, 2, add_string, NULL); /* contexts need them */
-    return rc ? rc : each(r, data, len, 1, add_context, NULL);
+    br_random_bytes(r->secret, sizeof r->secret);
+    int rc = each(r, data, len, 2, add_string); /* contexts need them */
+    return rc ? rc : each(r, data, len, 1, add_context);
 }
 
-int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len, struct br_build *b,
+int br_jfr_labels_begin(struct br_jfr_labels *l, struct br_build *b, size_t text_max)
+{
+    static const struct pair none;
+    struct reader r = {.l = l};
+    l->build = b;
+    l->text_max = text_max;
+    return add_string(&r, &none);
+}
+
+int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err)
 {
-    struct reader r = {.l = l, .build = b, .scratch = scratch};
+    struct reader r = {.l = l, .scratch = scratch};
     int rc = len > UINT32_MAX ? BR_EINVAL : read_maps(&r, data, len);
-    br_map_free(r.contents, NULL);
+    br_free(r.slots);
     br_free(r.labels);
+    br_free(r.settled);
     if (rc == BR_EINVAL)
         return br_err_set(err, rc, "the labels beside the recording are no LabelsSnapshot");
     return rc;
@@ -246,8 +377,9 @@ void br_jfr_labels_release(struct br_jfr_labels *l)
 {
     br_free(l->contexts);
     br_free(l->strings);
-    br_free(l->string_lens);
+    br_free(l->pairs);
     br_jfr_ids_release(&l->context_of);
     br_jfr_ids_release(&l->string_of);
+    br_jfr_ids_release(&l->pair_of);
     *l = (struct br_jfr_labels){0};
 }

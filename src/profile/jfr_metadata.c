@@ -4,7 +4,6 @@
  * strings: root > metadata > class > field. What else is in it (annotations, settings, the region)
  * is walked over.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -341,9 +340,12 @@ static int add_class(struct walk *w, const struct element *e)
         k.type = (uint8_t)(word - FIRST_TYPE);
     int rc = br_grow(&c->classes, &c->classes_cap, (size_t)c->n_classes + 1, sizeof *c->classes,
                      CLASSES_MAX);
-    if (!rc)
-        c->classes[c->n_classes++] = k;
-    return rc == BR_EFULL ? BR_EINVAL : rc;
+    if (rc)
+        return rc == BR_EFULL ? BR_EINVAL : rc;
+    c->classes[c->n_classes++] = k;
+    /* Of equal ids the first is the one that is meant. */
+    return br_jfr_class(c, k.id) ? 0
+                                 : br_jfr_ids_put(&c->class_of_id, (uint64_t)k.id, c->n_classes);
 }
 
 static int add_field(struct walk *w, const struct element *e)
@@ -400,23 +402,10 @@ static int read_elements(struct walk *w)
     return 0;
 }
 
-static int by_id(const void *a, const void *b)
-{
-    int64_t x = ((const struct br_jfr_class *)a)->id, y = ((const struct br_jfr_class *)b)->id;
-    return (x > y) - (x < y);
-}
-
 const struct br_jfr_class *br_jfr_class(const struct br_jfr_chunk *c, int64_t id)
 {
-    uint32_t low = 0, high = c->n_classes;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (c->classes[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < c->n_classes && c->classes[low].id == id ? &c->classes[low] : NULL;
+    const struct br_jfr_entry *e = br_jfr_ids_find(&c->class_of_id, (uint64_t)id);
+    return e ? &c->classes[e->at - 1] : NULL;
 }
 
 static uint8_t slot_of(const struct walk *w, const struct br_jfr_field *f)
@@ -432,8 +421,6 @@ static uint8_t slot_of(const struct walk *w, const struct br_jfr_field *f)
 static void connect(struct walk *w)
 {
     struct br_jfr_chunk *c = w->c;
-    if (c->n_classes)
-        qsort(c->classes, c->n_classes, sizeof *c->classes, by_id);
     for (uint32_t i = 0; i < c->n_fields; i++) {
         const struct br_jfr_class *type = br_jfr_class(c, c->fields[i].type_id);
         if (type) {
@@ -462,6 +449,7 @@ static void connect(struct walk *w)
 static void forget(struct br_jfr_chunk *c)
 {
     c->n_classes = c->n_fields = c->known_len = 0;
+    br_jfr_ids_clear(&c->class_of_id);
     memset(c->wanted, 0, sizeof c->wanted);
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
         c->class_of[i] = BR_JFR_NO_CLASS;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "profile/jfr.h"
 
+#include "base/steps.h"
+
 /* A pool that somebody looks into. */
 static bool wanted(uint8_t type)
 {
@@ -11,6 +13,13 @@ static int malformed(struct br_jfr_in *in)
 {
     in->bad = true;
     return BR_EINVAL;
+}
+
+static void pass_string(struct br_jfr_in *in)
+{
+    const uint8_t *from = in->p;
+    br_jfr_pass_string(in);
+    br_steps_add((size_t)(in->p - from) + 1);
 }
 
 static int read_pool(struct br_jfr_chunk *c, struct br_jfr_in *in)
@@ -31,7 +40,7 @@ static int read_pool(struct br_jfr_chunk *c, struct br_jfr_in *in)
         uint64_t id = br_jfr_long(in);
         uint32_t at = (uint32_t)(in->p - c->data);
         if (string)
-            br_jfr_pass_string(in);
+            pass_string(in);
         else
             br_jfr_value(in, c, k, k->n_fields, ignored);
         int rc = keep && !in->bad ? br_jfr_ids_put(&c->pools[k->type], id, at) : 0;

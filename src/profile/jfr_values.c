@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/steps.h"
 #include "profile/jfr.h"
 #include "wire/protobuf.h"
 
@@ -72,6 +73,7 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const stru
                   uint32_t n_fields, uint64_t v[BR_JFR_N_SLOTS])
 {
     const struct br_jfr_field *f = c->fields + k->first;
+    const uint8_t *from = in->p;
     for (const struct br_jfr_field *end = f + n_fields; f < end; f++) {
         if (f->slot == BR_JFR_NOWHERE) {
             pass(in, c, f, 0);
@@ -82,6 +84,7 @@ void br_jfr_value(struct br_jfr_in *in, const struct br_jfr_chunk *c, const stru
             v[f->slot] = f->type == BR_JFR_INT && !f->pool ? br_jfr_int(in) : br_jfr_long(in);
         }
     }
+    br_steps_add((size_t)(in->p - from) + 1);
 }
 
 struct br_jfr_entry *br_jfr_constant(const struct br_jfr_chunk *c, enum br_jfr_type type,

@@ -74,22 +74,23 @@ static uint32_t hex_attribute(struct writer *w, uint32_t key, const uint8_t *id,
     return br_build_attribute_text(w->build, key, s.data, s.len);
 }
 
-/* The attributes of the tags, which stand in front of the thread's; returns how many. */
-static size_t tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint32_t *ret_link)
+/* The attributes of the tags, which stand in front of the thread's, and how many they are. */
+static int tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint32_t *ret_link,
+                          size_t *ret_n)
 {
-    const struct br_jfr_labels *l = w->r->labels;
+    struct br_jfr_labels *l = w->r->labels;
     uint8_t trace[16], span[8];
     uint32_t own[3][2] = {{w->profile_id, 0}, {w->span_name, 0}, {w->trace_id, 0}};
-    size_t n = 0, name_len = 0;
+    size_t n = 0;
+    int rc = t->span_name ? br_jfr_label_attribute(l, own[1][0], t->span_name, &own[1][1]) : 0;
+    if (rc)
+        return rc;
     put64(trace, t->trace_hi);
     put64(trace + 8, t->trace_lo);
     put64(span, t->span_id);
     bool traced = t->trace_hi || t->trace_lo;
     if (t->span_id)
         own[0][1] = hex_attribute(w, own[0][0], span, sizeof span);
-    const void *name = t->span_name ? br_jfr_label_text(l, t->span_name, &name_len) : NULL;
-    if (name_len)
-        own[1][1] = br_build_attribute_text(w->build, own[1][0], name, name_len);
     if (traced)
         own[2][1] = hex_attribute(w, own[2][0], trace, sizeof trace);
     const struct br_jfr_context *c = t->context ? &l->contexts[t->context - 1] : NULL;
@@ -106,32 +107,36 @@ static size_t tag_attributes(struct writer *w, const struct br_jfr_tags *t, uint
     for (int k = 0; k < 3; k++)
         if (own[k][1])
             w->attributes[n++] = own[k][1];
-    return n;
+    *ret_n = n;
+    return 0;
 }
 
 static int write_samples(struct writer *w, const struct br_jfr_table *t, int which,
                          int64_t multiplier)
 {
     const struct br_jfr_samples *s = w->r->samples;
+    struct br_jfr_cursor at = {.table = t};
+    struct br_jfr_sample e;
     uint32_t tags = 0, link = 0;
     size_t n_tag_attributes = 0;
-    for (uint32_t i = 0; i < t->n; i++) {
-        const struct br_jfr_sample *e = &t->v[i];
-        if (e->key.tags != tags) { /* what follows each other is mostly of one span */
-            tags = e->key.tags;
-            n_tag_attributes = tag_attributes(w, &s->tags[tags], &link);
+    while (br_jfr_sample_next(&at, &e)) {
+        if (e.key.tags != tags) { /* what follows each other is mostly of one span */
+            int rc = tag_attributes(w, &s->tags[e.key.tags], &link, &n_tag_attributes);
+            if (rc)
+                return rc;
+            tags = e.key.tags;
         }
-        const struct br_jfr_thread *thread = &s->threads[e->key.thread];
+        const struct br_jfr_thread *thread = &s->threads[e.key.thread];
         memcpy(w->attributes + n_tag_attributes, thread->attributes, sizeof thread->attributes);
-        int64_t value = (int64_t)((uint64_t)e->values[which] * (uint64_t)multiplier);
-        const struct br_build_sample sample = {.stack = e->key.stack,
+        int64_t value = (int64_t)((uint64_t)e.values[which] * (uint64_t)multiplier);
+        const struct br_build_sample sample = {.stack = e.key.stack,
                                                .link = link,
                                                .attributes = w->attributes,
                                                .n_attributes = n_tag_attributes + thread->n,
                                                .values = &value,
                                                .n_values = 1,
-                                               .times_ns = &e->time_ns,
-                                               .n_times = e->time_ns != 0};
+                                               .times_ns = &e.time_ns,
+                                               .n_times = e.time_ns != 0};
         br_build_sample(w->build, &sample);
         if (br_build_rc(w->build))
             return br_build_rc(w->build);
@@ -154,7 +159,7 @@ static int write_scope(struct writer *w, const char *metric)
 
 static int write_kind(struct writer *w, enum br_jfr_kind kind)
 {
-    const struct br_jfr_table *t = &w->r->samples->tables[kind];
+    struct br_jfr_table *t = &w->r->samples->tables[kind];
     const struct profile *p = &PROFILES[kind];
     struct br_build *b = w->build;
     int rc = t->n ? write_scope(w, p->metric) : 0;
@@ -170,6 +175,7 @@ static int write_kind(struct writer *w, enum br_jfr_kind kind)
         br_build_profile(b, &profile);
         rc = write_samples(w, t, i, p->by_period ? w->r->period_ns : 1);
     }
+    br_jfr_table_release(t);
     return rc;
 }
 

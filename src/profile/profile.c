@@ -8,6 +8,14 @@
 #include "base/str.h"
 #include "wire/protobuf.h"
 
+/* What reading may take for each byte that was sent, and beside them: a MiB, but for what nobody
+ * counts. */
+#define GROWTH 4
+#define SPARE (((size_t)1 << 20) - (16u << 10))
+
+#define TEXT_MIN (1u << 20)
+#define TEXT_GROWTH 4
+
 static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_PPROF] = br_pprof_read,
     [BR_FORMAT_JFR] = br_jfr_read,
@@ -18,12 +26,37 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
 };
 
+/* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
+ * when the request is taken out. */
+static int read_within(br_profile_read_fn *read, struct br_build *b,
+                       const struct br_profile_source *s, struct br_arena *scratch,
+                       struct br_err *err)
+{
+    size_t most = GROWTH * (s->len + s->labels_len) + SPARE, built = br_build_memory(b);
+    size_t limit = br_build_limit(b, built + most), arena_max = scratch->max;
+    if (arena_max > scratch->used + most)
+        scratch->max = scratch->used + most;
+    int rc = read(b, s, scratch, err);
+    if (!rc && br_build_memory(b) + br_build_take_size(b) > built + most)
+        rc = br_err_set(err, BR_EFULL, "the profile would grow to more than %d times its size",
+                        GROWTH);
+    scratch->max = arena_max;
+    (void)br_build_limit(b, limit);
+    return rc;
+}
+
 int br_profile_read(struct br_build *b, enum br_profile_format format,
                     const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err)
 {
     if ((size_t)format >= BR_COUNT(readers) || !readers[format])
         return br_err_set(err, BR_EUNSUPPORTED, "profiles of this format cannot be read");
-    return readers[format](b, s, scratch, err);
+    return format == BR_FORMAT_PPROF ? br_pprof_read(b, s, scratch, err)
+                                     : read_within(readers[format], b, s, scratch, err);
+}
+
+size_t br_profile_text_max(const struct br_profile_source *s)
+{
+    return TEXT_MIN + TEXT_GROWTH * (s->len + s->labels_len);
 }
 
 /* --- Guessing --------------------------------------------------------------------------------- */

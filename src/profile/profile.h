@@ -78,10 +78,15 @@ struct br_profile_source {
                         (alloc_*, contentions, delay), over no duration, is since the process began */
 };
 
+/* How many bytes the names, or the labels, that a profile puts together from its texts may have: more
+ * are no profile's, and would be out of proportion to what was sent. */
+size_t br_profile_text_max(const struct br_profile_source *s);
+
 /* Adds what `s` holds to the request under construction as ResourceProfiles of its own. `scratch` is
  * for what lives until return. Returns 0; BR_EINVAL with a sentence that says where and what is wrong
- * (what was built so far is then good for nothing but br_build_clear); BR_EFULL; or BR_ENOMEM. An
- * empty profile is no error and adds nothing. */
+ * (what was built so far is then good for nothing but br_build_clear); BR_EFULL with a sentence, when
+ * it would take more memory than four times what was sent and a MiB; or BR_ENOMEM. An empty profile is
+ * no error and adds nothing. */
 int br_profile_read(struct br_build *b, enum br_profile_format format,
                     const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err);
 

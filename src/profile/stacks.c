@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "profile/name.h"
 
 #define SLOTS_MIN 64u
@@ -13,9 +14,14 @@
 
 /* --- The tree --------------------------------------------------------------------------------- */
 
-int br_stacks_init(struct br_stacks *s, struct br_build *b, struct br_err *err)
+int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_profile_source *source,
+                   struct br_err *err)
 {
     *s = (struct br_stacks){.build = b, .n_slots = SLOTS_MIN};
+    s->text_left = s->path_left = br_profile_text_max(source);
+    s->n_max = s->text_left / BR_STACKS_NODE_BYTES < BR_STACKS_NODES_MAX
+                   ? (uint32_t)(s->text_left / BR_STACKS_NODE_BYTES)
+                   : BR_STACKS_NODES_MAX;
     br_random_bytes(&s->secret, sizeof s->secret);
     s->secret |= 1;
     s->slots = br_calloc(s->n_slots, sizeof *s->slots);
@@ -65,7 +71,7 @@ static int grow_slots(struct br_stacks *s)
 
 static uint32_t add_node(struct br_stacks *s, uint32_t parent, uint32_t key, uint32_t location)
 {
-    int rc = br_grow(&s->nodes, &s->cap, (size_t)s->n + 1, sizeof *s->nodes, BR_STACKS_NODES_MAX);
+    int rc = br_grow(&s->nodes, &s->cap, (size_t)s->n + 1, sizeof *s->nodes, s->n_max);
     if (rc == 0 && s->n >= s->n_slots / 2)
         rc = grow_slots(s);
     if (rc != 0) {
@@ -89,6 +95,11 @@ uint32_t br_stacks_frame(struct br_stacks *s, uint32_t parent, const char *name,
 {
     if (s->rc != 0)
         return BR_STACKS_ROOT;
+    if (len > s->text_left) {
+        s->rc = BR_ETOOBIG;
+        return BR_STACKS_ROOT;
+    }
+    s->text_left -= len;
     uint32_t string = br_build_string(s->build, name, len);
     uint32_t node = *find_slot(s, parent, string);
     if (node)
@@ -216,6 +227,12 @@ static void emit_sample(struct br_stacks *s, uint32_t node, uint32_t *path)
     uint32_t depth = 0;
     for (uint32_t i = node; i != BR_STACKS_ROOT; i = s->nodes[i].parent)
         path[depth++] = s->nodes[i].location;
+    br_steps_add(depth);
+    if (depth > s->path_left) {
+        s->rc = BR_ETOOBIG;
+        return;
+    }
+    s->path_left -= depth;
     struct br_build_sample sample = {.stack = br_build_stack(s->build, path, depth),
                                      .values = &s->nodes[node].value,
                                      .n_values = 1};
@@ -226,9 +243,11 @@ static void emit_sample(struct br_stacks *s, uint32_t node, uint32_t *path)
 static int check(const struct br_stacks *s, struct br_err *err)
 {
     int rc = s->rc ? s->rc : br_build_rc(s->build);
+    if (rc == BR_ETOOBIG)
+        return br_err_set(err, BR_EINVAL, "stacks that are too large for what was sent");
     if (rc == BR_EFULL)
         return br_err_set(err, rc, s->rc ? "more than %u frames" : "too large when converted",
-                          BR_STACKS_NODES_MAX);
+                          s->n_max);
     return rc ? br_err_set(err, rc, "cannot be converted: %s", br_strerror(rc)) : 0;
 }
 

@@ -12,7 +12,8 @@
 #include "profile/profile.h"
 
 #define BR_STACKS_ROOT 0u
-#define BR_STACKS_NODES_MAX (1u << 21) /* 24 bytes each, and 4 to 8 for finding it */
+#define BR_STACKS_NODES_MAX (1u << 21)
+#define BR_STACKS_NODE_BYTES 40 /* 24 for each, and 8 to 16 for finding it */
 
 struct br_stack_node {
     uint32_t parent;
@@ -28,12 +29,16 @@ struct br_stacks {
     uint32_t *slots; /* of nodes, 0: empty; a power of two, at most half full */
     uint32_t n_slots;
     uint64_t secret;
-    int rc; /* the first failure: BR_EFULL, BR_ENOMEM; after it nothing is added */
+    uint32_t n_max;   /* nodes: as many as four times what was sent has room for */
+    size_t text_left; /* bytes that names may still have: those of a trie overlap */
+    size_t path_left; /* frames that stacks may still have: a stack is a node and all above it */
+    int rc; /* the first failure: BR_EFULL, BR_ETOOBIG, BR_ENOMEM; after it nothing is added */
 };
 
-/* Prepares a tree whose frames go into the dictionary of `b` (borrowed until release). Returns 0 or
- * BR_ENOMEM, after which it may be released. */
-int br_stacks_init(struct br_stacks *s, struct br_build *b, struct br_err *err);
+/* Prepares a tree of what `source` holds, whose frames go into the dictionary of `b` (borrowed
+ * until release). Returns 0 or BR_ENOMEM, after which it may be released. */
+int br_stacks_init(struct br_stacks *s, struct br_build *b, const struct br_profile_source *source,
+                   struct br_err *err);
 void br_stacks_release(struct br_stacks *s);
 
 /* The child of `parent` for a frame of this location; the root after a failure. One tree takes

@@ -168,7 +168,7 @@ static int read_binary(struct br_build *b, const struct br_profile_source *s, bo
     struct reader r = {.trie = trie, .text = {.max = s->len}};
     r.start = r.p = s->len ? s->data : (const uint8_t *)"";
     r.end = r.p + s->len;
-    int rc = br_stacks_init(&r.stacks, b, err);
+    int rc = br_stacks_init(&r.stacks, b, s, err);
     br_text_type_init(&r.type, s);
     if (rc == 0)
         rc = read_all(&r, err);

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/steps.h"
+
 /* --- Content-Type and Content-Disposition ----------------------------------------------------- */
 
 static bool is_space(char c)
@@ -159,8 +161,10 @@ static int after_delimiter(const struct body *b, const uint8_t *p, const uint8_t
 {
     bool last = b->end - p >= 2 && p[0] == '-' && p[1] == '-';
     p += last ? 2 : 0;
+    const uint8_t *blanks = p;
     while (p < b->end && is_space((char)*p))
         p++;
+    br_steps_add((size_t)(p - blanks) + 1);
     if (last && p == b->end)
         return 0;
     if (b->end - p < 2 || p[0] != '\r' || p[1] != '\n')
@@ -176,6 +180,7 @@ static int next_delimiter(struct body *b, const uint8_t **ret)
     const uint8_t *p = b->p;
     while (p < b->end) {
         const uint8_t *at = memmem(p, (size_t)(b->end - p), b->needle, b->needle_len);
+        br_steps_add((size_t)((at ? at : b->end) - p));
         if (!at)
             return -1;
         const uint8_t *next = b->end;

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "support/corpus.h"
 #include "support/multipart_check.h"
 #include "wire/multipart.h"
@@ -296,6 +297,74 @@ static void test_corpus(void **state)
     assert_true(corpus_replay("multipart", multipart_check) >= 10);
 }
 
+/* Two fields of which the first is as many times `part`, which looks like the end of it, as fit
+ * into `size` bytes. */
+static uint64_t steps_of(const char *boundary, const char *part, size_t size)
+{
+    char head[256], tail[256];
+    struct br_form_field fields[2];
+    struct br_err err = {0};
+    size_t n, len = 0, each = strlen(part);
+    uint8_t *body = malloc(size + sizeof head + sizeof tail);
+    assert_non_null(body);
+    (void)snprintf(head, sizeof head, "--%s\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n",
+                   boundary);
+    (void)snprintf(tail, sizeof tail,
+                   "\r\n--%s\r\nContent-Disposition: form-data; name=\"b\"\r\n\r\n\r\n--%s--",
+                   boundary, boundary);
+    memcpy(body, head, strlen(head));
+    for (len = strlen(head); len + each <= size; len += each)
+        memcpy(body + len, part, each);
+    memcpy(body + len, tail, strlen(tail));
+    uint64_t before = br_steps();
+    assert_int_equal(br_multipart_parse(boundary, body, len + strlen(tail), fields, 2, &n, &err),
+                     0);
+    assert_int_equal(n, 2);
+    free(body);
+    return br_steps() - before;
+}
+
+/* A sanitizer's memmem looks at all that is left at every call. */
+#ifdef __SANITIZE_ADDRESS__
+#define FORM_SIZE ((size_t)1 << 15)
+#else
+#define FORM_SIZE ((size_t)1 << 20)
+#endif
+
+/* The work grows with the form, whatever its content looks like. */
+static void test_work(void **state)
+{
+    static const char *const parts[] = {"\r\n--xy", "\r\n--x-", "\r\n--x              y", "\r\n-",
+                                        "x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        uint64_t first = steps_of("x", parts[i], FORM_SIZE);
+        for (size_t n = 2; n <= 8; n *= 2)
+            assert_true(2 * steps_of("x", parts[i], n * FORM_SIZE) <= (2 * n + 1) * first);
+        assert_true(first <= 4 * FORM_SIZE);
+    }
+}
+
+/* Fields past the maximum end the work. */
+static void test_thousands_of_fields(void **state)
+{
+    static const char part[] = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n\r\n";
+    enum { N = 20000, LEN = sizeof part - 1 };
+    struct br_form_field fields[16];
+    struct br_err err = {0};
+    size_t n;
+    uint8_t *body = malloc(N * LEN);
+    (void)state;
+    assert_non_null(body);
+    for (size_t i = 0; i < N; i++)
+        memcpy(body + i * LEN, part, LEN);
+    uint64_t before = br_steps();
+    assert_int_equal(br_multipart_parse("x", body, N * LEN, fields, 16, &n, &err), BR_EINVAL);
+    assert_string_equal(err.text, "the form has more than 16 fields");
+    assert_true(br_steps() - before < 17 * LEN);
+    free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +378,8 @@ int main(void)
         cmocka_unit_test(test_query),
         cmocka_unit_test(test_query_zero_byte),
         cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_thousands_of_fields),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,998 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a profile of a few kilobytes on the wire can cost: every reader is fed bodies that refer to
+ * a long text, or to nothing much, as often as they can. Work is counted in steps (base/steps.h),
+ * which may grow with the body and not faster; what a reader holds may grow to GROWTH times the
+ * body.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+#include <libdeflate.h>
+
+#include "base/mem.h"
+#include "base/steps.h"
+#include "pipeline/host.h"
+#include "profile/profile.h"
+#include "tests/support/jfr_shape.h"
+
+#define MIB (1u << 20)
+#define GROWTH 4
+#define ROOM (1u << 30) /* as good as no limit */
+#define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
+
+/* A body, and what goes with it. */
+struct body {
+    enum br_profile_format format;
+    bool from_pyroscope;
+    struct wire data, labels;
+    struct jfr_shape jfr;
+};
+
+typedef void shape_fn(struct body *b, size_t size);
+
+struct cost {
+    int rc;
+    struct br_err err;
+    size_t len, peak;
+    uint64_t steps;
+    uint32_t items;
+};
+
+static struct br_host host;
+
+static int setup(void **state)
+{
+    static const struct br_host_ops ops = {0};
+    (void)state;
+    return br_host_init(&host, &ops, br_pool_new(0));
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    br_host_release(&host);
+    br_pool_free(host.pool);
+    return 0;
+}
+
+static size_t bytes_max(size_t len)
+{
+    return GROWTH * len + MIB;
+}
+
+/* --- The meter: what is held at a time, which may have a limit ---------------------------------
+ */
+
+static struct {
+    size_t held, peak, limit; /* bytes */
+} meter;
+
+static bool meter_take(size_t bytes)
+{
+    if (bytes > meter.limit - meter.held)
+        return false;
+    meter.held += bytes;
+    meter.peak = meter.held > meter.peak ? meter.held : meter.peak;
+    return true;
+}
+
+static void *meter_resize(void *p, size_t size)
+{
+    size_t *block = p ? (size_t *)p - 2 : NULL, had = block ? *block : 0;
+    if (size > had && !meter_take(size - had))
+        return NULL;
+    size_t *moved = realloc(block, size + 16);
+    if (!moved)
+        abort();
+    meter.held -= size < had ? had - size : 0;
+    *moved = size;
+    return moved + 2;
+}
+
+static void *meter_alloc(size_t size)
+{
+    return meter_resize(NULL, size);
+}
+
+static void meter_release(void *p)
+{
+    size_t *block = (size_t *)p - 2;
+    meter.held -= *block;
+    free(block);
+}
+
+static size_t meter_size(const void *p)
+{
+    return ((const size_t *)p)[-2];
+}
+
+static const struct br_mem_hooks meter_hooks = {.alloc = meter_alloc,
+                                                .resize = meter_resize,
+                                                .release = meter_release,
+                                                .size = meter_size};
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+/* Reads and takes the request out, with `limit` bytes of memory. */
+static struct cost read_source(const struct br_profile_source *s, enum br_profile_format format,
+                               size_t limit)
+{
+    struct cost cost = {.len = s->len + s->labels_len};
+    struct br_arena scratch = {.max = ROOM};
+    memset(&meter, 0, sizeof meter);
+    meter.limit = ROOM;
+    br_mem_set_hooks(&meter_hooks);
+    struct br_build *build = br_build_new(&host, ROOM);
+    struct br_item *item = br_item_new(&host, BR_PROFILES);
+    assert_true(build && item);
+    size_t before = meter.held;
+    uint64_t steps = br_steps();
+    meter.limit = before + limit;
+    cost.rc = br_profile_read(build, format, s, &scratch, &cost.err);
+    cost.steps = br_steps() - steps;
+    cost.items = br_build_items(build);
+    br_arena_release(&scratch);
+    if (!cost.rc)
+        cost.rc = br_build_take(build, item);
+    cost.peak = meter.peak - before;
+    br_item_free(item);
+    br_build_free(build);
+    br_mem_set_hooks(NULL);
+    assert_int_equal(meter.held, 0);
+    return cost;
+}
+
+/* Makes the body of `size` bytes, more or less, and reads it. */
+static struct cost read_shape(shape_fn *shape, size_t size, bool limited)
+{
+    struct body b = {0};
+    shape(&b, size);
+    if (b.jfr.whole.len) {
+        b.format = BR_FORMAT_JFR;
+        wire_raw(&b.data, b.jfr.whole.data, b.jfr.whole.len);
+    }
+    struct br_profile_source s = {.data = b.data.data,
+                                  .len = b.data.len,
+                                  .labels = b.labels.data,
+                                  .labels_len = b.labels.len,
+                                  .from_pyroscope = b.from_pyroscope};
+    struct cost cost = read_source(&s, b.format, limited ? bytes_max(s.len + s.labels_len) : ROOM);
+    wire_free(&b.data);
+    wire_free(&b.labels);
+    jfr_shape_free(&b.jfr);
+    return cost;
+}
+
+/* Steps at 1, 2, 4 and 8 MiB. What is too much is refused for that, sooner or later. */
+static void grows_with_the_body(const char *name, shape_fn *shape)
+{
+    uint64_t first = 0;
+    for (size_t n = 1; n <= 8; n *= 2) {
+        struct cost c = read_shape(shape, n * MIB, false);
+        if (getenv("BOUNDS_PRINT"))
+            print_message("%s: %zu bytes, %llu steps, %zu bytes held, %u samples, %d %s\n", name,
+                          c.len, (unsigned long long)c.steps, c.peak, c.items, c.rc, c.err.text);
+        if (c.rc != 0 && c.rc != BR_EFULL && c.rc != BR_EINVAL)
+            fail_msg("%s: %d %s", name, c.rc, c.err.text);
+        first = first ? first : c.rc == 0 ? c.steps / n : 0;
+        bool grows = c.rc == 0 && 2 * c.steps > (2 * n + 1) * first;
+        if (grows || c.steps > STEPS_MAX * (c.len + MIB))
+            fail_msg("%s: %llu steps for %zu bytes, %llu for the first mebibyte", name,
+                     (unsigned long long)c.steps, c.len, (unsigned long long)first);
+    }
+}
+
+/* --- Recordings ------------------------------------------------------------------------------- */
+
+#define LATIN1 0xe9 /* takes two bytes when it is UTF-8 */
+
+static void put_bytes(struct wire *w, unsigned c, size_t n)
+{
+    uint8_t *bytes = malloc(n + 1);
+    if (!bytes)
+        abort();
+    memset(bytes, (int)c, n);
+    wire_raw(w, bytes, n);
+    free(bytes);
+}
+
+static void put_long_string(struct body *b, uint64_t id, unsigned c, size_t len)
+{
+    jfr_shape_pool(&b->jfr, JFR_STRING, 1);
+    wire_number(&b->jfr.pools, id);
+    jfr_shape_latin1(&b->jfr.pools, c, len);
+}
+
+/* A state in which samples count. */
+static void put_state(struct body *b)
+{
+    jfr_shape_pool(&b->jfr, JFR_STATE, 1);
+    wire_number(&b->jfr.pools, 1);
+    jfr_shape_text(&b->jfr.pools, "STATE_RUNNABLE");
+}
+
+/* One stack without frames, and the state. */
+static void put_no_stack(struct body *b)
+{
+    put_state(b);
+    jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
+    wire_number(&b->jfr.pools, 1);
+    wire_number(&b->jfr.pools, 0);
+}
+
+static void put_sample(struct body *b, uint64_t thread, uint64_t stack, uint64_t state,
+                       uint64_t context, uint64_t name)
+{
+    const uint64_t v[] = {1, thread, stack, state, context, name != 0, name};
+    struct wire *w = jfr_shape_open(&b->jfr, JFR_SAMPLE);
+    for (size_t i = 0; i < BR_COUNT(v); i++)
+        wire_number(w, v[i]);
+    jfr_shape_close(&b->jfr);
+}
+
+/* An event of four bytes. */
+static void put_alloc(struct body *b, uint64_t size)
+{
+    struct wire *w = jfr_shape_open(&b->jfr, JFR_ALLOC);
+    wire_number(w, 1);
+    wire_number(w, size);
+    jfr_shape_close(&b->jfr);
+}
+
+static void put_setting(struct body *b, size_t size, bool value)
+{
+    put_long_string(b, 1, LATIN1, size / 2);
+    put_no_stack(b);
+    put_sample(b, 1, 1, 1, 0, 0);
+    while (b->jfr.events.len < size / 2) {
+        struct wire *w = jfr_shape_open(&b->jfr, JFR_SETTING);
+        wire_number(w, JFR_SAMPLE);
+        if (value)
+            jfr_shape_text(w, b->jfr.events.len % 2 ? "event" : "period");
+        jfr_shape_pooled(w, 1);
+        if (!value)
+            jfr_shape_pooled(w, 1);
+        jfr_shape_close(&b->jfr);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+static void shape_setting_names(struct body *b, size_t size)
+{
+    put_setting(b, size, false);
+}
+
+static void shape_setting_values(struct body *b, size_t size)
+{
+    put_setting(b, size, true);
+}
+
+static void shape_states(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 32);
+    put_long_string(b, 1, LATIN1, size / 2);
+    put_no_stack(b);
+    jfr_shape_pool(&b->jfr, JFR_STATE, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(&b->jfr.pools, i);
+        jfr_shape_pooled(&b->jfr.pools, 1);
+        put_sample(b, 1, 1, i, 0, 0);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+static void shape_threads(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 32);
+    put_long_string(b, 1, LATIN1, size / 2);
+    put_no_stack(b);
+    jfr_shape_pool(&b->jfr, JFR_THREAD, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(&b->jfr.pools, i);
+        wire_byte(&b->jfr.pools, 0);
+        jfr_shape_pooled(&b->jfr.pools, 1);
+        wire_number(&b->jfr.pools, 0);
+        put_sample(b, i, 1, 1, 0, 0);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* Methods of class 1 with the name of symbol 1, and one stack of them all. */
+static void put_methods(struct body *b, unsigned n)
+{
+    struct wire *w = &b->jfr.pools;
+    put_state(b);
+    jfr_shape_pool(&b->jfr, JFR_METHOD, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, 1);
+        wire_number(w, 1);
+    }
+    jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
+    wire_number(w, 1);
+    wire_number(w, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, 1);
+    }
+    put_sample(b, 1, 1, 1, 0, 0);
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* A class that is long to read, and whose name is not. */
+static void shape_class_entries(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, 1);
+    wire_number(w, 1);
+    jfr_shape_text(w, "s");
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_number(w, 1);
+    wire_number(w, size / 2);
+    put_bytes(w, 0, size / 2);
+    wire_number(w, 1);
+    put_methods(b, (unsigned)(size / 20));
+}
+
+/* The classes have one long name, which stands in the pool of strings. */
+static void shape_class_names(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    unsigned n = (unsigned)(size / 60);
+    put_state(b);
+    put_long_string(b, 1, LATIN1, size / 2);
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        jfr_shape_pooled(w, 1);
+    }
+    jfr_shape_pool(&b->jfr, JFR_CLASS, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, 0);
+        wire_number(w, i);
+    }
+    jfr_shape_pool(&b->jfr, JFR_METHOD, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, i);
+        wire_number(w, n + 1); /* has no name of its own */
+    }
+    jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
+    wire_number(w, 1);
+    wire_number(w, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, 1);
+    }
+    put_sample(b, 1, 1, 1, 0, 0);
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* Every method's name is the class's, which is long, and its own, which is not. */
+static void shape_method_names(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, 1);
+    wire_number(w, 1);
+    jfr_shape_latin1(w, LATIN1, size / 2);
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_number(w, 1);
+    wire_number(w, 0);
+    wire_number(w, 1);
+    put_methods(b, (unsigned)(size / 20));
+}
+
+/* Names that are to be merged, and look as if at every place. */
+static void shape_lambda_names(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, 1);
+    wire_number(w, 1);
+    wire_byte(w, 3);
+    wire_number(w, size / 2 / 8 * 8);
+    for (size_t i = 0; i < size / 2 / 8; i++)
+        wire_raw(w, "$$Lambda", 8);
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_number(w, 1);
+    wire_number(w, 0);
+    wire_number(w, 1);
+    put_methods(b, (unsigned)(size / 20));
+}
+
+static void shape_equal_events(struct body *b, size_t size)
+{
+    b->from_pyroscope = true;
+    put_no_stack(b);
+    while (b->jfr.events.len < size)
+        put_alloc(b, 1);
+    jfr_shape_chunk(&b->jfr);
+}
+
+static void shape_equal_events_uploaded(struct body *b, size_t size)
+{
+    shape_equal_events(b, size);
+    b->from_pyroscope = false;
+}
+
+/* No two samples can be folded. */
+static void shape_unequal_events(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    unsigned n = (unsigned)(size / 24);
+    b->from_pyroscope = true;
+    put_state(b);
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, 1);
+    wire_number(w, 1);
+    jfr_shape_text(w, "s");
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_number(w, 1);
+    wire_number(w, 0);
+    wire_number(w, 1);
+    jfr_shape_pool(&b->jfr, JFR_METHOD, 1);
+    wire_raw(w, "\1\1\1", 3);
+    jfr_shape_pool(&b->jfr, JFR_TRACE, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_raw(w, "\1\1", 2);
+        wire_number(w, i);
+        put_sample(b, 1, i, 1, 0, 0);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* A chunk with as many constants as fit, then chunks with one of each. */
+static void shape_chunks(struct body *b, size_t size)
+{
+    static const enum jfr_shape_type types[] = {JFR_STATE, JFR_CLASS, JFR_SYMBOL, JFR_METHOD};
+    for (unsigned many = (unsigned)(size / 40); b->jfr.whole.len < size; many = 1) {
+        for (size_t t = 0; t < BR_COUNT(types); t++) {
+            jfr_shape_pool(&b->jfr, types[t], many);
+            for (unsigned i = 1; i <= many; i++) {
+                wire_number(&b->jfr.pools, i);
+                wire_raw(&b->jfr.pools, "\0\0",
+                         types[t] == JFR_STATE || types[t] == JFR_SYMBOL ? 1 : 2);
+            }
+        }
+        jfr_shape_chunk(&b->jfr);
+    }
+}
+
+/* A stack of one method as often as fits. */
+static void shape_deep_stack(struct body *b, size_t size)
+{
+    struct wire *w = &b->jfr.pools;
+    unsigned n = (unsigned)(size / 16);
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_raw(w, "\1\0\1", 3);
+    jfr_shape_pool(&b->jfr, JFR_METHOD, 1);
+    wire_raw(w, "\1\1\1", 3);
+    jfr_shape_pool(&b->jfr, JFR_TRACE, 1);
+    wire_number(w, 1);
+    wire_number(w, n);
+    for (unsigned i = 0; i < n; i++)
+        wire_raw(w, "\1\1", 2);
+    for (unsigned i = 0; i < n; i++)
+        put_alloc(b, 1);
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* --- Labels beside a recording ---------------------------------------------------------------- */
+
+static void put_label_string(struct wire *w, uint64_t id, const void *text, size_t len)
+{
+    size_t entry = wire_open(w, 2);
+    wire_varint(w, 1, id);
+    wire_len(w, 2, text, len);
+    wire_close(w, entry);
+}
+
+static void put_long_label(struct wire *w, uint64_t id, int c, size_t len)
+{
+    char *text = malloc(len + 1);
+    assert_non_null(text);
+    memset(text, c, len);
+    put_label_string(w, id, text, len);
+    free(text);
+}
+
+/* A context with `n` times the label `key` + k * step of `value`. */
+static void put_context(struct wire *w, uint64_t id, unsigned n, uint64_t key, unsigned step,
+                        uint64_t value)
+{
+    struct wire labels = {0};
+    for (unsigned k = 0; k < n; k++) {
+        size_t label = wire_open(&labels, 1);
+        wire_varint(&labels, 1, key + k * step);
+        wire_varint(&labels, 2, value);
+        wire_close(&labels, label);
+    }
+    size_t entry = wire_open(w, 1);
+    wire_varint(w, 1, id);
+    wire_len(w, 2, labels.data, labels.len);
+    wire_close(w, entry);
+    wire_free(&labels);
+}
+
+static void put_one_event(struct body *b)
+{
+    put_no_stack(b);
+    put_sample(b, 1, 1, 1, 1, 0);
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* The same label again and again. */
+static void shape_label_values(struct body *b, size_t size)
+{
+    put_one_event(b);
+    put_long_label(&b->labels, 1, 'v', size / 2);
+    put_context(&b->labels, 1, (unsigned)(size / 12), 1, 0, 1);
+}
+
+static void shape_label_contexts(struct body *b, size_t size)
+{
+    put_one_event(b);
+    put_long_label(&b->labels, 1, 0xff, size / 2);
+    for (unsigned i = 1; i <= size / 32; i++)
+        put_context(&b->labels, i, 1, 1, 0, 1);
+}
+
+/* Keys of their own with a value that all have. */
+static void shape_label_keys(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 60);
+    put_one_event(b);
+    put_long_label(&b->labels, 1, 'v', size / 2);
+    for (unsigned i = 2; i <= n; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "k%u", i);
+        put_label_string(&b->labels, i, key, strlen(key));
+    }
+    put_context(&b->labels, 1, n, 2, 1, 1);
+}
+
+/* Span ids of blanks, under many keys that say the same. */
+static void shape_label_ids(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 60);
+    put_one_event(b);
+    put_long_label(&b->labels, 1, ' ', size / 2);
+    for (unsigned i = 2; i <= n; i++)
+        put_label_string(&b->labels, i, "span_id", 7);
+    put_context(&b->labels, 1, n, 2, 1, 1);
+}
+
+/* Tiny contexts, none like another. */
+static void shape_contexts(struct body *b, size_t size)
+{
+    put_one_event(b);
+    put_label_string(&b->labels, 1, "k", 1);
+    for (unsigned i = 1; b->labels.len < size; i++) {
+        put_label_string(&b->labels, i + 1, &i, sizeof i);
+        put_context(&b->labels, i, 1, 1, 0, i + 1);
+    }
+}
+
+/* Two contexts of many labels, in turns. */
+static void shape_context_in_turns(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 60);
+    for (unsigned i = 2; i <= n; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "k%u", i);
+        put_label_string(&b->labels, i, key, strlen(key));
+    }
+    put_context(&b->labels, 1, n, 2, 1, 2);
+    put_context(&b->labels, 2, n, 2, 1, 3);
+    put_no_stack(b);
+    for (unsigned i = 0; i < size / 32; i++)
+        put_sample(b, 1, 1, 1, 1 + i % 2, 0);
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* The name of every span is the same long one. */
+static void shape_span_names(struct body *b, size_t size)
+{
+    put_long_label(&b->labels, 7, 0xff, size / 2);
+    put_no_stack(b);
+    for (unsigned i = 1; i <= size / 24; i++) {
+        const uint64_t v[] = {1, 1, 1, 1, 0, i, 7};
+        struct wire *w = jfr_shape_open(&b->jfr, JFR_SAMPLE);
+        for (size_t k = 0; k < BR_COUNT(v); k++)
+            wire_number(w, v[k]);
+        jfr_shape_close(&b->jfr);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+/* --- Tries and trees -------------------------------------------------------------------------- */
+
+static void put_node(struct wire *w, const void *name, size_t len, uint64_t value,
+                     uint64_t n_children)
+{
+    wire_number(w, len);
+    wire_raw(w, name, len);
+    wire_number(w, value);
+    wire_number(w, n_children);
+}
+
+/* Every node makes its path one byte longer, and all of that is one name. */
+static void put_chain(struct body *b, size_t size, enum br_profile_format format, const char *name)
+{
+    unsigned depth = size / 6 < 60000 ? (unsigned)(size / 6) : 60000;
+    b->format = format;
+    put_node(&b->data, "", 0, 0, 1);
+    for (unsigned i = 1; i <= depth; i++)
+        put_node(&b->data, name, strlen(name), 1, i < depth);
+}
+
+static void shape_trie_chain(struct body *b, size_t size)
+{
+    put_chain(b, size, BR_FORMAT_TRIE, "x");
+}
+
+static void shape_trie_frames(struct body *b, size_t size)
+{
+    put_chain(b, size, BR_FORMAT_TRIE, "x;");
+}
+
+static void shape_trie_bad_chain(struct body *b, size_t size)
+{
+    put_chain(b, size, BR_FORMAT_TRIE, "\xff");
+}
+
+static void shape_tree_chain(struct body *b, size_t size)
+{
+    put_chain(b, size, BR_FORMAT_TREE, "x");
+}
+
+/* A long path under which names are all the same when they are repaired. */
+static void shape_trie_bad_names(struct body *b, size_t size)
+{
+    struct wire *w = &b->data;
+    b->format = BR_FORMAT_TRIE;
+    put_node(w, "", 0, 0, 1);
+    wire_number(w, size / 8);
+    put_bytes(w, 0xff, size / 8);
+    wire_raw(w, "\0\x64", 2);
+    for (unsigned i = 0; i < 100 * 100; i++) {
+        uint8_t outer = (uint8_t)(0x80 + i / 100), inner = (uint8_t)(0x80 + i % 100);
+        if (i % 100 == 0)
+            put_node(w, &outer, 1, 1, 100);
+        put_node(w, &inner, 1, 1, 0);
+    }
+    put_bytes(w, 0, size / 2 / 3 * 3); /* what follows are empty tries */
+}
+
+/* Names of their own that are nothing but a long prefix. */
+static void shape_trie_prefix(struct body *b, size_t size)
+{
+    struct wire *w = &b->data;
+    b->format = BR_FORMAT_TRIE;
+    put_node(w, "", 0, 0, 1);
+    wire_number(w, size / 4);
+    put_bytes(w, 'x', size / 4);
+    wire_number(w, 1);
+    wire_number(w, 200);
+    for (unsigned i = 0; i < 200; i++) {
+        uint8_t last = (uint8_t)(1 + i);
+        put_node(w, &last, 1, 1, 0);
+    }
+}
+
+/* Children as many as fit, all different: as little text for a frame as can be. */
+static void put_tiny_frames(struct body *b, size_t size, enum br_profile_format format)
+{
+    unsigned n = (unsigned)(size / 16);
+    b->format = format;
+    put_node(&b->data, "", 0, 0, n);
+    for (unsigned i = 0; i < n; i++)
+        put_node(&b->data, &i, 3, 1, 0);
+}
+
+static void shape_tree_leaves(struct body *b, size_t size)
+{
+    put_tiny_frames(b, size, BR_FORMAT_TREE);
+}
+
+static void shape_tree_equal_leaves(struct body *b, size_t size)
+{
+    unsigned n = (unsigned)(size / 6);
+    b->format = BR_FORMAT_TREE;
+    put_node(&b->data, "", 0, 0, n);
+    for (unsigned i = 0; i < n; i++)
+        put_node(&b->data, "x", 1, 1, 0);
+}
+
+/* --- Text ------------------------------------------------------------------------------------- */
+
+static void put_lines(struct body *b, size_t size, const char *line)
+{
+    b->format = BR_FORMAT_FOLDED;
+    while (b->data.len < size)
+        wire_raw(&b->data, line, strlen(line));
+}
+
+static void shape_folded_lines(struct body *b, size_t size)
+{
+    put_lines(b, size, "a;b;c;\xff\xff\xff\xff 1\n");
+}
+
+static void shape_folded_depth(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_LINES;
+    for (unsigned i = 0; i < 2; i++) {
+        put_bytes(&b->data, ';', size / 2);
+        wire_raw(&b->data, i ? "b\n" : "a\n", 2);
+    }
+}
+
+static void shape_folded_frames(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_LINES;
+    for (unsigned i = 0; b->data.len < size; i++) {
+        char line[16];
+        wire_raw(&b->data, line, (size_t)snprintf(line, sizeof line, "%x\n", i));
+    }
+}
+
+static void shape_folded_long_lines(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_LINES;
+    put_bytes(&b->data, 0xff, size / 2);
+    wire_raw(&b->data, "\n", 1);
+    put_bytes(&b->data, 0xff, size / 2);
+}
+
+/* --- speedscope ------------------------------------------------------------------------------- */
+
+#define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
+
+static void put_text(struct body *b, const char *text)
+{
+    wire_raw(&b->data, text, strlen(text));
+}
+
+static void put_frames(struct body *b, const char *frames)
+{
+    b->format = BR_FORMAT_SPEEDSCOPE;
+    put_text(b, SCHEMA "\"shared\":{\"frames\":[");
+    put_text(b, frames);
+    put_text(b, "]},\"profiles\":[");
+}
+
+/* Frames that open one in the other, `depth` of them, again and again in profiles of their own. */
+static void shape_speedscope_events(struct body *b, size_t size)
+{
+    put_frames(b, "{\"name\":\"f\"}");
+    unsigned depth = 1;
+    while ((size_t)depth * depth < 2 * size)
+        depth++;
+    for (unsigned p = 0; b->data.len < size; p++) {
+        char text[96];
+        (void)snprintf(text, sizeof text,
+                       "%s{\"type\":\"evented\",\"name\":\"%u\",\"unit\":\"none\",\"startValue\":0,"
+                       "\"events\":[",
+                       p ? "," : "", p);
+        put_text(b, text);
+        for (unsigned i = 1; i <= depth; i++) {
+            (void)snprintf(text, sizeof text, "%s{\"type\":\"O\",\"at\":%u,\"frame\":0}",
+                           i > 1 ? "," : "", i);
+            put_text(b, text);
+        }
+        for (unsigned i = 1; i <= depth; i++) {
+            (void)snprintf(text, sizeof text, ",{\"type\":\"C\",\"at\":%u,\"frame\":0}", depth + i);
+            put_text(b, text);
+        }
+        put_text(b, "]}");
+    }
+    put_text(b, "]}");
+}
+
+static void shape_speedscope_samples(struct body *b, size_t size)
+{
+    put_frames(b, "{\"name\":\"f\"}");
+    put_text(b, "{\"type\":\"sampled\",\"unit\":\"none\",\"samples\":[[0]");
+    unsigned n = (unsigned)(size / 8);
+    for (unsigned i = 1; i < n; i++)
+        put_text(b, ",[0]");
+    put_text(b, "],\"weights\":[1");
+    for (unsigned i = 1; i < n; i++)
+        put_text(b, ",1");
+    put_text(b, "]}]}");
+}
+
+/* One frame in one sample, as often as it fits. */
+static void shape_speedscope_depth(struct body *b, size_t size)
+{
+    put_frames(b, "{\"name\":\"f\"}");
+    put_text(b, "{\"type\":\"sampled\",\"unit\":\"none\",\"weights\":[1],\"samples\":[[0");
+    while (b->data.len < size)
+        put_text(b, ",0");
+    put_text(b, "]]}]}");
+}
+
+/* Members that nobody asked for, before those that count. */
+static void shape_speedscope_members(struct body *b, size_t size)
+{
+    put_frames(b, "{\"name\":\"f\"}");
+    put_text(b, "{\"type\":\"evented\",\"unit\":\"none\",\"events\":[{\"type\":\"O\",\"at\":0,"
+                "\"frame\":0");
+    while (b->data.len < size)
+        put_text(b, ",\"\\u0061\":0");
+    put_text(b, "},{\"type\":\"C\",\"at\":1,\"frame\":0}]}]}");
+}
+
+static void shape_speedscope_profiles(struct body *b, size_t size)
+{
+    put_frames(b, "{\"name\":\"f\"}");
+    for (unsigned i = 0; i < 4096; i++) {
+        char text[128];
+        (void)snprintf(
+            text, sizeof text,
+            "%s{\"type\":\"sampled\",\"name\":\"%u\",\"unit\":\"none\",\"samples\":[[0]],"
+            "\"weights\":[1]}",
+            i ? "," : "", i);
+        put_text(b, text);
+    }
+    while (b->data.len < size)
+        put_text(b, " ");
+    put_text(b, "]}");
+}
+
+/* Arrays of nothing where nobody looks. */
+static void shape_speedscope_empty(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_SPEEDSCOPE;
+    put_text(b, SCHEMA "\"x\":[0");
+    while (b->data.len < size)
+        put_text(b, ",[]");
+    put_text(b, "]}");
+}
+
+/* --- The tests -------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    shape_fn *make;
+} shapes[] = {
+#define SHAPE(name)                                                                                \
+    {                                                                                              \
+#name, shape_##name                                                                        \
+    }
+    SHAPE(setting_names),
+    SHAPE(setting_values),
+    SHAPE(states),
+    SHAPE(threads),
+    SHAPE(class_entries),
+    SHAPE(class_names),
+    SHAPE(method_names),
+    SHAPE(lambda_names),
+    SHAPE(equal_events),
+    SHAPE(equal_events_uploaded),
+    SHAPE(unequal_events),
+    SHAPE(chunks),
+    SHAPE(deep_stack),
+    SHAPE(label_values),
+    SHAPE(label_contexts),
+    SHAPE(label_keys),
+    SHAPE(label_ids),
+    SHAPE(contexts),
+    SHAPE(context_in_turns),
+    SHAPE(span_names),
+    SHAPE(trie_chain),
+    SHAPE(trie_frames),
+    SHAPE(trie_bad_chain),
+    SHAPE(trie_bad_names),
+    SHAPE(trie_prefix),
+    SHAPE(tree_chain),
+    SHAPE(tree_leaves),
+    SHAPE(tree_equal_leaves),
+    SHAPE(folded_lines),
+    SHAPE(folded_depth),
+    SHAPE(folded_frames),
+    SHAPE(folded_long_lines),
+    SHAPE(speedscope_events),
+    SHAPE(speedscope_samples),
+    SHAPE(speedscope_depth),
+    SHAPE(speedscope_members),
+    SHAPE(speedscope_profiles),
+    SHAPE(speedscope_empty),
+#undef SHAPE
+};
+
+static void test_work(void **state)
+{
+    const char *only = getenv("BOUNDS_ONLY");
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(shapes); i++)
+        if (!only || strcmp(only, shapes[i].name) == 0)
+            grows_with_the_body(shapes[i].name, shapes[i].make);
+}
+
+/* --- What programs write ---------------------------------------------------------------------- */
+
+/* A file of tests/, gunzipped where it is gzip. */
+static struct wire read_file(const char *path)
+{
+    static uint8_t block[1 << 20], plain[1 << 20];
+    struct wire w = {0};
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t len = fread(block, 1, sizeof block, f);
+    (void)fclose(f);
+    if (block[0] != 0x1f || block[1] != 0x8b) {
+        wire_raw(&w, block, len);
+        return w;
+    }
+    struct libdeflate_decompressor *d = libdeflate_alloc_decompressor();
+    assert_non_null(d);
+    assert_int_equal(libdeflate_gzip_decompress(d, block, len, plain, sizeof plain, &len),
+                     LIBDEFLATE_SUCCESS);
+    libdeflate_free_decompressor(d);
+    wire_raw(&w, plain, len);
+    return w;
+}
+
+/* Twenty times the same recording is one of twenty chunks: so what is free of charge does not
+ * count. */
+static void fits_well(const char *path, enum br_profile_format format, bool from_pyroscope)
+{
+    struct wire w = read_file(path), all = {0};
+    for (int i = 0; i < (format == BR_FORMAT_JFR ? 20 : 1); i++)
+        wire_raw(&all, w.data, w.len);
+    struct br_profile_source s = {
+        .data = all.data, .len = all.len, .from_pyroscope = from_pyroscope, .sample_rate = 100};
+    struct cost c = read_source(&s, format, ROOM);
+    if (getenv("BOUNDS_PRINT"))
+        print_message("%s: %zu bytes held for %zu\n", path, c.peak, c.len);
+    if (c.rc)
+        fail_msg("%s: %d %s", path, c.rc, c.err.text);
+    assert_true(c.peak <= 5 * c.len / 2 + MIB / 8);
+    wire_free(&w);
+    wire_free(&all);
+}
+
+static void test_real_files(void **state)
+{
+    static const char *const recordings[] = {"agent-itimer", "agent-malloc", "agent-wall",
+                                             "jdk17-chunks", "jdk17-default"};
+    (void)state;
+    for (size_t i = 0; i < 2 * BR_COUNT(recordings); i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "tests/data/jfr/%s.jfr.gz", recordings[i / 2]);
+        fits_well(path, BR_FORMAT_JFR, i % 2);
+    }
+    fits_well("tests/corpus/speedscope/py-spy.json", BR_FORMAT_SPEEDSCOPE, false);
+    fits_well("tests/corpus/folded/py-spy", BR_FORMAT_FOLDED, false);
+}
+
+/* With the memory that a request may have, each is read or refused, and nothing stays behind. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(shapes); i++) {
+        struct cost c = read_shape(shapes[i].make, 2 * MIB, true);
+        if (getenv("BOUNDS_PRINT"))
+            print_message("%s: %zu bytes held for %zu, %d %s\n", shapes[i].name, c.peak, c.len,
+                          c.rc, c.err.text);
+        if (c.rc != 0 && !c.err.text[0])
+            fail_msg("%s: %d without a sentence", shapes[i].name, c.rc);
+        assert_true(c.peak <= bytes_max(c.len));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_real_files),
+    };
+    return cmocka_run_group_tests_name("format_bounds", tests, setup, teardown);
+}
