@@ -3,7 +3,8 @@
  * What a profile of a few kilobytes on the wire can cost: every reader is fed bodies that refer to
  * a long text, or to nothing much, as often as they can. Work is counted in steps (base/steps.h),
  * which may grow with the body and not faster; what a reader holds may grow to GROWTH times the
- * body.
+ * body. With BOUNDS_PRINT in the environment the figures are printed, with BOUNDS_ONLY those of one
+ * shape.
  */
 #include <setjmp.h>
 #include <stdarg.h>
