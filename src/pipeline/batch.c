@@ -177,6 +177,68 @@ static void on_piece(struct br_item *item, void *arg)
         end_batch(batch);
 }
 
+/* --- Merging --------------------------------------------------------------------------------- */
+
+static size_t merge_bytes(const struct br_batch_config *c)
+{
+    return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
+}
+
+/* Work on what is merged: its tables are counted for the dictionaries. */
+struct merging {
+    struct br_mem_scope scope;
+    size_t buffers; /* which are counted where they are made */
+};
+
+static void merging_begin(const struct br_batcher *b, struct merging *m, struct br_memory *memory)
+{
+    m->buffers = br_pool_live(b->host->pool);
+    br_mem_scope_begin(&m->scope, SIZE_MAX / 2, memory);
+}
+
+static void merging_end(const struct br_batcher *b, struct merging *m)
+{
+    br_mem_scope_end(&m->scope);
+    int64_t buffers = (int64_t)br_pool_live(b->host->pool) - (int64_t)m->buffers;
+    br_mem_hold(BR_HOLDER_DICTIONARIES, m->scope.used - buffers);
+}
+
+/* Takes what the memory budget has: what is merged came from peers. */
+static int merge_add(struct br_batcher *b, struct br_item *item)
+{
+    struct merging m;
+    merging_begin(b, &m, b->host->memory);
+    int rc = br_merge_add(b->merge, item);
+    merging_end(b, &m);
+    return rc;
+}
+
+static int merge_take(struct br_batcher *b)
+{
+    struct merging m;
+    merging_begin(b, &m, NULL);
+    int rc = br_merge_take(b->merge, b->gathered);
+    merging_end(b, &m);
+    return rc;
+}
+
+static void merge_free(struct br_batcher *b)
+{
+    struct merging m;
+    merging_begin(b, &m, NULL);
+    br_merge_free(b->merge);
+    merging_end(b, &m);
+}
+
+static struct br_merge *merge_new(struct br_batcher *b)
+{
+    struct merging m;
+    merging_begin(b, &m, NULL);
+    struct br_merge *merge = br_merge_new(b->host, merge_bytes(&b->config));
+    merging_end(b, &m);
+    return merge;
+}
+
 /* --- Making batches ------------------------------------------------------------------------- */
 
 static int add_piece(struct br_item *item, void *arg)
@@ -321,7 +383,7 @@ static bool leave(struct br_batcher *b)
     br_list_init(&pieces.items);
     if (!batch || !fresh ||
         (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
-         br_merge_take(b->merge, b->gathered)) ||
+         merge_take(b)) ||
         make_pieces(b, b->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
@@ -359,7 +421,7 @@ static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *de
         return BR_EFULL; /* a merged batch that could not leave */
     if (!b->merge)
         br_item_hold(item, BR_HOLDER_BATCHES);
-    int rc = b->merge ? br_merge_add(b->merge, item) : br_item_absorb(b->gathered, item);
+    int rc = b->merge ? merge_add(b, item) : br_item_absorb(b->gathered, item);
     if (rc)
         return rc;
     (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
@@ -496,11 +558,6 @@ static void on_kept_end(void *arg)
         (void)leave(b);
 }
 
-static size_t merge_bytes(const struct br_batch_config *c)
-{
-    return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
-}
-
 struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
                                   const struct br_batch_config *config, struct br_consumer *next)
 {
@@ -520,13 +577,13 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->config.metadata = b->metadata;
     b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
     if (signal == BR_PROFILES)
-        b->merge = br_merge_new(b->host, merge_bytes(config));
+        b->merge = merge_new(b);
     if (!config->late)
         b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
     if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||
         !br_host_timer_park(b->host, &b->timer, on_timer)) {
         br_keeper_free(b->keeper);
-        br_merge_free(b->merge);
+        merge_free(b);
         br_item_free(b->gathered);
         br_free(b->metadata);
         br_free(b);
@@ -565,7 +622,7 @@ void br_batcher_free(struct br_batcher *b)
     tell_all(&b->waiting, &o, 0);
     br_keep_end(b->node, b->gathered);
     br_item_free(b->gathered);
-    br_merge_free(b->merge);
+    merge_free(b);
     br_free(b->metadata);
     br_free(b);
 }

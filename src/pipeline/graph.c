@@ -610,6 +610,8 @@ void br_graph_free(struct br_graph *g)
         }
     }
     (void)br_host_turn(g->host);
+    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines; i++)
+        br_fanout_free(g->fanouts[i]); /* before the names that they log under */
     struct br_list *l;
     while ((l = br_list_shift(&g->places))) {
         struct place *p = place_of(l);
@@ -620,8 +622,6 @@ void br_graph_free(struct br_graph *g)
         br_free(p->log_name);
         br_free(p);
     }
-    for (size_t i = 0; g->fanouts && i < g->config->n_pipelines; i++)
-        br_fanout_free(g->fanouts[i]);
     br_free(g->fanouts);
     br_free(g->heads);
     br_free(g);

@@ -117,6 +117,7 @@ static void try_once(struct kept *p)
 void br_keeper_send(struct br_keeper *k, struct br_item *item)
 {
     struct kept *p = br_calloc(1, sizeof *p);
+    br_item_hold(item, BR_HOLDER_BATCHES);
     if (!p) {
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
         br_keep_drop(k->node, item, "no_memory", &o, &k->log_limit);

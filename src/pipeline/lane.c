@@ -203,6 +203,7 @@ bool br_lane_hold(struct br_lane *l, struct br_item *item, br_lane_end_fn *on_en
                        .n = item->n_held,
                        .on_end = on_end,
                        .arg = arg};
+    br_item_hold(item, BR_HOLDER_QUEUES);
     l->bytes += bytes;
     *l->held[item->signal] += h->n;
     br_list_append(&l->waiting, &h->link);

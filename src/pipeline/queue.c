@@ -164,6 +164,7 @@ static void on_again(struct br_timer *t)
 static void hold(struct br_queue *q, struct br_item *item)
 {
     account(q, item, true);
+    br_item_hold(item, BR_HOLDER_QUEUES);
     br_list_append(&q->waiting, &item->link);
     dispatch(q);
 }

@@ -160,6 +160,7 @@ def test_accounts_close_whenever_somebody_looks(braid, new_sink, processors):
     finally:
         senders.stop()
     tick.set()
+    until(lambda: not Accounts(server).ledger["held"], "what batch keeps")
     until(lambda: not any(Accounts(server).of(name)["held"] for name in NAMES), "the last tries")
     accounts = Accounts(server)
     assert accounts.ledger["received"] == senders.offered and accounts.ledger["held"] == 0
