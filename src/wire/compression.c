@@ -213,6 +213,11 @@ static size_t gzip_guess(const uint8_t *data, size_t len)
 
 static int decode_gzip(struct br_codec *c, const uint8_t *data, size_t len, struct sink *s)
 {
+    /* A member that is larger than it states is damaged: what it can be, and states to be, is not made
+     * when that is too much. */
+    size_t stated = len < 4 ? 0 : br_load32(data + len - 4);
+    if (stated > s->limit && stated <= times(len, RATIO_DEFLATE_MAX))
+        return too_big(s);
     int rc = make_inflate(c, s);
     if (!rc)
         rc = sink_open(s, gzip_guess(data, len));

@@ -49,7 +49,8 @@ void br_codec_free(struct br_codec *c);
 /* Decodes a whole body (not BR_ENCODING_NONE) into a new buffer that the caller owns. Returns 0,
  * BR_ETOOBIG when it would be over `max` bytes (or BR_BUF_MAX), BR_EINVAL when it is damaged, cut off,
  * followed by anything else or needs a larger window than we give, or BR_ENOMEM. A cut-off
- * gzip or deflate body within a few bytes of `max` may be called too big instead. */
+ * gzip or deflate body within a few bytes of `max` may be called too big instead, and so may a gzip body
+ * that is damaged where it states its size. */
 int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *data, size_t len,
                   size_t max, struct br_pool *pool, struct br_buf **ret, struct br_err *err);
 

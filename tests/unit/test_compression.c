@@ -314,6 +314,17 @@ static void test_concatenated(void **state)
     free(plain.data);
 }
 
+/* True for gzip whose last four bytes, its size (RFC 1952 section 2.3.1), are over `max` and not more than
+ * deflate can hold: 258 bytes from two bits. */
+static bool states_more(struct bytes gz, size_t max)
+{
+    if (gz.len < 4)
+        return false;
+    const uint8_t *at = gz.data + gz.len - 4;
+    size_t size = (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
+    return size > max && size <= gz.len * 258 * 4;
+}
+
 static void test_cut_at_every_byte(void **state)
 {
     struct fixture *f = *state;
@@ -327,7 +338,8 @@ static void test_cut_at_every_byte(void **state)
     for (size_t k = 0; k < BR_COUNT(in); k++) {
         for (size_t cut = 0; cut < in[k].len; cut++) {
             struct bytes part = {in[k].data, cut};
-            assert_refused(f, as[k], part, plain.len * 2, BR_EINVAL);
+            bool too_large = as[k] == BR_ENCODING_GZIP && states_more(part, plain.len * 2);
+            assert_refused(f, as[k], part, plain.len * 2, too_large ? BR_ETOOBIG : BR_EINVAL);
             struct br_buf *out = NULL;
             int rc = decode(f, as[k], part, plain.len, &out);
             assert_true(rc == BR_EINVAL || (rc == BR_ETOOBIG && as[k] != BR_ENCODING_ZSTD));
