@@ -108,10 +108,21 @@ static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
                       r->scope.max, BR_READING_GROWTH);
 }
 
+/* True when there would be no room for the reading if nothing else were held. */
+static bool never_fits(const struct br_reading *r)
+{
+    struct br_memory *memory = r->host->memory;
+    return r->scope.refused && memory &&
+           r->scope.wanted + r->body->cap > br_memory_largest(memory);
+}
+
 static void reading_fail(struct br_intake *x, const struct br_reading *r, int rc)
 {
     const char *why = r->err.text[0] ? r->err.text : br_strerror(rc);
-    if (rc == BR_ENOMEM)
+    if (rc == BR_ENOMEM && never_fits(r))
+        br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
+                         "reading it takes more memory than the memory limit can have");
+    else if (rc == BR_ENOMEM)
         br_intake_refuse(x, r->scope.refused ? "memory limit reached" : why);
     else if (rc == BR_ETOOBIG || rc == BR_EFULL)
         br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED, why);

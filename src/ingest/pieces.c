@@ -35,41 +35,88 @@ void br_pieces_free(struct br_list *pieces)
         br_item_free(br_container_of(l, struct br_item, link));
 }
 
-/* The piece once more, with its spans found. */
-static struct br_item *cut_walk(struct cut *c, struct br_item *piece)
+/* Takes the piece, or its lack. */
+static int cut_add(struct cut *c, struct br_item *piece)
 {
-    struct br_rope rope = {0};
-    const uint8_t *data = NULL;
-    struct br_host *host = c->reading->host;
-    uint32_t repaired;
-    struct br_item *walked = br_item_new(host, piece->signal);
-    struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, host->pool, &data);
-    if (!walked || !buf ||
-        br_walk(walked, buf, data, rope.len, c->options, &repaired, &c->reading->err)) {
-        br_item_free(walked);
-        walked = NULL;
-    }
-    br_buf_unref(buf);
-    br_rope_release(&rope);
-    br_item_free(piece);
-    return walked;
-}
-
-static int cut_add(struct br_item *piece, void *arg)
-{
-    struct cut *c = arg;
-    if (piece->signal == BR_TRACES && c->options && c->options->spans)
-        piece = cut_walk(c, piece);
     if (!piece)
         return BR_ENOMEM;
     br_list_append(&c->pieces, &piece->link);
     return 0;
 }
 
+/* A piece out of a request's bytes, which it refers to; with its spans found. */
+static int cut_walk(struct cut *c, struct br_buf *buf, const uint8_t *data, size_t len)
+{
+    uint32_t repaired;
+    struct br_item *piece = br_item_new(c->reading->host, BR_TRACES);
+    int rc = piece ? br_walk(piece, buf, data, len, c->options, &repaired, &c->reading->err)
+                   : BR_ENOMEM;
+    if (rc == 0)
+        return cut_add(c, piece);
+    br_item_free(piece);
+    return rc;
+}
+
+/* What was split off a large message is bytes of its own. */
+static int on_trace_piece(struct br_item *piece, void *arg)
+{
+    struct cut *c = arg;
+    struct br_rope rope = {0};
+    const uint8_t *data = NULL;
+    struct br_pool *pool = c->reading->host->pool;
+    struct br_buf *buf = br_item_write(piece, &rope) ? NULL : br_rope_flat(&rope, pool, &data);
+    br_item_free(piece);
+    int rc = buf ? cut_walk(c, buf, data, rope.len) : BR_ENOMEM;
+    br_buf_unref(buf);
+    br_rope_release(&rope);
+    return rc;
+}
+
+static int on_profile_piece(struct br_item *piece, void *arg)
+{
+    return cut_add(arg, piece);
+}
+
+/* One message that is larger than a piece. */
+static int cut_part(struct cut *c, const struct br_part *part)
+{
+    struct br_item *alone = br_item_new(c->reading->host, BR_TRACES);
+    int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
+    if (rc == 0)
+        rc = br_traces_split(alone, 0, BR_PIECE_BYTES, on_trace_piece, c);
+    br_item_free(alone);
+    return rc;
+}
+
+/* True when part `b` begins where `a` ends. */
+static bool adjoins(const struct br_part *a, const struct br_part *b)
+{
+    return a->buf == b->buf && a->raw + a->raw_len == b->raw;
+}
+
+/* Messages that follow one another are a request: pieces refer to the bytes that came. */
+static int cut_traces(struct cut *c, const struct br_item *item)
+{
+    int rc = 0;
+    for (uint32_t i = 0, next; i < item->n_parts && rc == 0; i = next) {
+        const struct br_part *first = &item->parts[i];
+        size_t len = first->raw_len;
+        for (next = i + 1; next < item->n_parts; next++) {
+            const struct br_part *part = &item->parts[next];
+            if (len + part->raw_len > BR_PIECE_BYTES || !adjoins(part - 1, part))
+                break;
+            len += part->raw_len;
+        }
+        rc = len > BR_PIECE_BYTES ? cut_part(c, first) : cut_walk(c, first->buf, first->raw, len);
+    }
+    return rc;
+}
+
 static int cut_split(struct cut *c, const struct br_item *item)
 {
-    return item->signal == BR_TRACES ? br_traces_split(item, 0, BR_PIECE_BYTES, cut_add, c)
-                                     : br_profiles_split(item, 0, BR_PIECE_BYTES, cut_add, c);
+    return item->signal == BR_TRACES
+               ? cut_traces(c, item)
+               : br_profiles_split(item, 0, BR_PIECE_BYTES, on_profile_piece, c);
 }
 
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)

@@ -78,22 +78,22 @@ ATTACKS = {
     "headers": (ingest_path("a"), FORM, b"--x\r\n" + b"A: b\r\n" * 600_000 + b"\r\n--x--", {422}),
     "almost delimiters": (ingest_path("a"), FORM, PART + b"\r\n--x " * 600_000, {422}),
     "blanks behind delimiters": (ingest_path("a"), FORM, PART + b"\r\n--x" + b" " * 4_000_000, {422}),
-    "deep tree": (ingest_path("a", format="tree"), None, chain(b"a", 60_000), {413}),
+    "deep tree": (ingest_path("a", format="tree"), None, chain(b"a", 60_000), {400, 413}),
     "deeper tree": (ingest_path("a", format="tree"), None, chain(b"a", 800_000), {413, 422}),
-    "deep trie": (ingest_path("a", format="trie"), None, chain(b"a;", 60_000), {413}),
+    "deep trie": (ingest_path("a", format="trie"), None, chain(b"a;", 60_000), {400, 413}),
     "deeper trie": (ingest_path("a", format="trie"), None, chain(b"a;", 700_000), {413, 422}),
     "children that do not come": (ingest_path("a", format="tree"), None, node(b"", 0, 2**63), {422}),
     "children in their millions": (ingest_path("a", format="tree"), None, node(b"", 0, 1_300_000) + node(
         b"", 1, 0) * 1_300_000, {200}),
     "a name without an end": (ingest_path("a", format="trie"), None, varint(2**62), {422}),
-    "frames that stay open": (ingest_path("a", format="speedscope"), None, events(100_000), {413}),
+    "frames that stay open": (ingest_path("a", format="speedscope"), None, events(100_000), {400, 413}),
     "brackets": (ingest_path("a", format="speedscope"), None, b"[" * 4_000_000, {422}),
     "values": (ingest_path("a", format="speedscope"), None, b"[" + b"0," * 2_000_000 + b"0]", {413, 422}),
     "profiles": (ingest_path("a", format="speedscope"), None, speedscope(",".join(
         '{"type":"evented","unit":"none","name":"%d"}' % each for each in range(50_000))), {422}),
     "numbers": (ingest_path("a", format="speedscope"), None, speedscope(
         '{"type":"sampled","unit":"seconds","samples":[[0]],"weights":[1e999]}'), {422}),
-    "one deep stack": (ingest_path("a"), None, b"a;" * 2_000_000 + b"a 1\n", {200, 413}),
+    "one deep stack": (ingest_path("a"), None, b"a;" * 2_000_000 + b"a 1\n", {200, 400, 413}),
     "a line": (ingest_path("a"), None, b"a" * 4_000_000, {200}),
     "counts": (ingest_path("a"), None, b"a 9223372036854775807\n" * 100, {422}),
     "sample types": (ingest_path("a", format="pprof"), None, field(1, b"") * 100_000 + field(6, b"") + field(

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory budget of the running service: what is held, by whom, and what comes over the limit."""
+
+import gzip
+import re
+import threading
+
+import pytest
+
+import clients
+import otlp
+import raw
+from braid import pipelines, until
+from otlp import PROFILES, TRACES
+
+MIB = 1 << 20
+DEAD = {"otlp": {"endpoint": "127.0.0.1:1", "tls": {"insecure": True},
+                 "retry_on_failure": {"max_elapsed_time": "0s"},
+                 "sending_queue": {"queue_size": 100_000_000}}}
+SPAN = b"\x0a\x1c\x12\x1a\x12\x18\x0a\x10" + bytes(range(1, 17)) + b"\x2a\x04work"
+
+
+@pytest.fixture
+def limited_braid(braid):
+    """Starts one that does not wait for its dead backend at the end."""
+    return lambda config: braid(config, "--shutdown-timeout", "1s")
+
+
+def limited(limit_mib, exporters=None, **more):
+    limiter = {"memory_limiter": {"check_interval": "1s", "limit_mib": limit_mib}}
+    return pipelines(exporters or DEAD, processors={**limiter, **more}, workers=1)
+
+
+def peak(server):
+    """The most that was resident at any time, in bytes."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+
+
+def held(server):
+    """{holder: bytes}"""
+    return {re.fullmatch(r'holder="(\w+)"', labels).group(1): value
+            for labels, value in server.metrics()["braid_memory_bytes"].items()}
+
+
+def post(address, body, **headers):
+    return clients.http(address, "/v1/traces", body, headers=headers)
+
+
+def within(server, limit_mib):
+    """No more than the limit and a twentieth; the sanitizers' builds take memory of their own."""
+    assert raw.sanitized() or peak(server) <= limit_mib * MIB * 1.05, f"{peak(server) / MIB:.1f} MiB"
+
+
+def flood(server, body, max_requests, connections=4):
+    """Pipelined requests until one is refused. Returns the statuses that were answered."""
+    head = (f"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode()
+    per_round = max(1, min(500, 4 * MIB // len(body)))
+    statuses, sent = {}, 0
+    streams = [raw.Raw(server.http) for _ in range(connections)]
+    try:
+        while sent < max_requests and not statuses.get("503"):
+            for stream in streams:
+                stream.send((head + body) * per_round)
+                sent += per_round
+            for stream in streams:
+                answers = 0
+                while answers < per_round and not (stream.ended and not stream.got):
+                    stream.wait(lambda: b"HTTP/1.1 " in stream.got or stream.ended)
+                    found = re.findall(rb"HTTP/1\.1 (\d+) ", bytes(stream.got))
+                    for status in found:
+                        statuses[status.decode()] = statuses.get(status.decode(), 0) + 1
+                    answers += len(found)
+                    stream.got.clear()  # a refusal before its body ends the connection
+    finally:
+        for stream in streams:
+            stream.socket.close()
+    return statuses
+
+
+def test_holders_add_up(limited_braid):
+    """What is held for each purpose is what the process has, and goes back when it is not needed."""
+    server = limited_braid(limited(400))
+    start = held(server)
+    body = otlp.trace_request(2000, size=500).SerializeToString()
+    for _ in range(20):
+        post(server.http, body).expect_ok()
+    now = held(server)
+    assert now["queues"] - start["queues"] >= 20 * len(body)
+    assert now["items"] > start["items"]
+    rss = server.metrics()["otelcol_process_memory_rss"][""]
+    assert raw.sanitized() or rss * 0.97 <= sum(now.values()) <= rss * 1.25
+    marks = server.metrics()["braid_memory_limit_bytes"]
+    assert marks == {'mark="hard"': 400 * MIB, 'mark="intake"': 350 * MIB, 'mark="soft"': 320 * MIB}
+
+
+def test_a_limit_holds_without_the_processor(limited_braid):
+    server = limited_braid(pipelines(DEAD, workers=2))
+    marks = server.metrics()["braid_memory_limit_bytes"]
+    with open("/proc/meminfo") as info:
+        total = int(re.search(r"MemTotal:\s+(\d+)", info.read()).group(1)) * 1024
+    assert marks['mark="hard"'] <= total * 0.8
+    assert marks['mark="soft"'] < marks['mark="intake"'] < marks['mark="hard"']
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["plain", "batch"])
+def test_small_requests_cost_what_they_take(limited_braid, batch):
+    """One span of 30 bytes a request, a dead backend, room for 100 million requests."""
+    server = limited_braid(limited(100, **({"batch": {}} if batch else {})))
+    statuses = flood(server, SPAN, 1_000_000)
+    assert set(statuses) == {"200", "503"}
+    within(server, 100)
+    assert sum(held(server).values()) >= 75 * MIB
+
+
+def test_messages_of_all_sizes_may_have_the_limit(limited_braid):
+    """67 KB is just over a class of buffers."""
+    server = limited_braid(limited(100))
+    body = otlp.trace_request(67, size=666).SerializeToString()
+    assert 66_000 < len(body) < 70_000
+    statuses = flood(server, body, 10_000)
+    assert set(statuses) == {"200", "503"}
+    within(server, 100)
+    assert statuses["200"] * len(body) >= 55 * MIB
+
+
+def test_bodies_get_memory_as_they_come(limited_braid):
+    """Six times 60 MB are promised, and 59 MB sent, to a limit that one of them fits into."""
+    server = limited_braid(limited(128))
+    head = ("POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+            "Content-Length: 60000000\r\n\r\n").encode()
+    piece = bytes(MIB)
+    streams = [raw.Raw(server.http, head) for _ in range(6)]
+    for _ in range(56):
+        for stream in streams:
+            stream.send(piece)
+    within(server, 128)
+    for stream in streams:
+        stream.read()
+    answered = [bytes(stream.got).lower() for stream in streams if b" 503 " in bytes(stream.got)]
+    assert len(answered) >= 4
+    assert all(b"retry-after: " in answer for answer in answered)
+    for stream in streams:
+        stream.socket.close()
+    until(lambda: held(server)["requests"] < MIB, "bodies to be given up")
+    post(server.http, SPAN).expect_ok()
+
+
+def test_what_never_fits_is_not_to_be_sent_again(limited_braid):
+    """max_request_body_size allows it, the memory limit never does, with however many workers."""
+    config = limited(40)
+    config["service"]["workers"] = 4
+    server = limited_braid(config)
+    answer = post(server.http, otlp.trace_request(400, size=110_000).SerializeToString())
+    assert answer.code == 413
+    post(server.http, otlp.trace_request(40, size=110_000).SerializeToString()).expect_ok()
+    within(server, 40)
+
+
+def test_a_bomb_costs_its_limit(limited_braid):
+    server = limited_braid(limited(200))
+    post(server.http, SPAN).expect_ok()
+    before = peak(server)
+    bomb = gzip.compress(bytes(512 * MIB), 6)
+    lying = bomb[:-4] + (1000).to_bytes(4, "little")
+    for body in (bomb, lying):
+        assert post(server.http, body, **{"Content-Encoding": "gzip"}).code in (400, 413)
+    assert raw.sanitized() or peak(server) - before <= 64 * MIB + len(bomb) + 4 * MIB
+
+
+def test_large_bodies_are_taken_by_every_worker(limited_braid, sink):
+    """A request of the largest size fits, whatever the number of workers; others are answered meanwhile."""
+    exporters = {"otlp": {"endpoint": sink.grpc, "tls": {"insecure": True}}}
+    config = limited(300, exporters)
+    config["service"]["workers"] = 4
+    server = limited_braid(config)
+    body = otlp.trace_request(6000, size=10_000).SerializeToString()
+    assert len(body) > 56 * MIB
+    answers = []
+    sender = threading.Thread(target=lambda: answers.append(post(server.http, body)))
+    sender.start()
+    small = otlp.trace_request(1, first=1_000_000).SerializeToString()
+    n = 0
+    while sender.is_alive():
+        post(server.http, small).expect_ok()
+        n += 1
+    sender.join()
+    answers[0].expect_ok()
+    sink.wait(TRACES, 6000 + n)
+    within(server, 300)
+
+
+def test_dictionaries_are_held_for_what_they_are(limited_braid):
+    server = limited_braid(limited(400, batch={"timeout": "60s", "send_batch_size": 10_000_000}))
+    for n in range(20):
+        clients.http(server.http, PROFILES.path, otlp.profile_request(500, first=1 + n * 500).SerializeToString()
+                     ).expect_ok()
+    assert held(server)["dictionaries"] > 100_000
