@@ -148,6 +148,7 @@ static void a_client_that_went_away_leaves_nothing(void **state)
     struct receiver_rig *r = *state;
     struct fake_request *q = post_stacks(r, LARGE);
     fake_request_gone(q);
+    assert_int_equal(r->h->n_waits, 0); /* others would wait, too */
     work(r);
     assert_int_equal(r->n, 0);
     fake_request_free(q);
