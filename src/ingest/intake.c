@@ -143,7 +143,6 @@ static void on_body(struct br_service *self, struct br_request *r)
         br_intake_read(x, body);
     else
         br_intake_refuse(x, MEMORY_LIMIT);
-    br_buf_unref(body);
 }
 
 static void on_gone(struct br_service *self, struct br_request *r)
@@ -273,6 +272,7 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
     br_list_init(&g->intakes);
     br_list_init(&g->doors);
     br_list_init(&g->sendings);
+    br_list_init(&g->jobs);
     g->tunable.ops = &tunable_ops;
     br_tunable_register(&g->tunable, node->host);
     return br_workbench_init(&g->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
@@ -297,6 +297,7 @@ void br_ingest_release(struct br_ingest *g)
             br_intake_job_leave(x);
         forget(x);
     }
+    br_intake_jobs_wait(&g->jobs);
     br_workbench_release(&g->bench);
 }
 

@@ -24,6 +24,7 @@ struct br_ingest {
     struct br_workbench bench; /* of readings that are done at once */
     struct br_list intakes, doors;
     struct br_list sendings; /* of pieces.h */
+    struct br_list jobs;     /* of job.c: readings in threads */
     struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
 };
@@ -106,7 +107,7 @@ void br_intake_reject(struct br_intake *x, enum br_status status, const char *wh
 int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why);
 
 /* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends without
- * one. */
+ * one. Takes the body, of which nobody else may have a reference: its count is not for two threads. */
 void br_intake_read(struct br_intake *x, struct br_buf *body);
 
 /* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata; the

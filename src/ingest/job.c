@@ -10,6 +10,7 @@
  * the client may go away meanwhile. */
 struct br_intake_job {
     struct br_work work;
+    struct br_list link; /* the ingest's jobs */
     struct br_intake *x; /* NULL once that was given up */
     struct br_host host;
     struct br_workbench bench;
@@ -179,6 +180,7 @@ static void on_ran(struct br_work *work)
 {
     struct br_intake_job *job = br_container_of(work, struct br_intake_job, work);
     struct br_intake *x = job->x;
+    br_list_remove(&job->link);
     reading_move(&job->reading, job->home);
     if (x) {
         x->job = NULL;
@@ -189,6 +191,7 @@ static void on_ran(struct br_work *work)
     job_free(job);
 }
 
+/* Takes the body, unless it fails. */
 static struct br_intake_job *job_new(struct br_intake *x, struct br_buf *body)
 {
     struct br_host *home = x->door->ingest->node->host;
@@ -204,7 +207,7 @@ static struct br_intake_job *job_new(struct br_intake *x, struct br_buf *body)
         return NULL;
     }
     br_pool_set_memory(job->host.pool, home->memory);
-    reading_init(&job->reading, x, home, br_buf_ref(body));
+    reading_init(&job->reading, x, home, body);
     job->reading.asked = &job->asked;
     job->reading.host = &job->host;
     job->reading.bench = &job->bench;
@@ -222,15 +225,26 @@ void br_intake_job_leave(struct br_intake *x)
     br_host_work_leave(job->home, &job->work);
 }
 
+void br_intake_jobs_wait(struct br_list *jobs)
+{
+    struct br_list *l;
+    while ((l = br_list_shift(jobs))) {
+        struct br_intake_job *job = br_container_of(l, struct br_intake_job, link);
+        br_host_work_wait(job->home, &job->work);
+    }
+}
+
 static void job_start(struct br_intake *x, struct br_buf *body)
 {
     struct br_intake_job *job = job_new(x, body);
     if (!job) {
+        br_buf_unref(body);
         br_intake_refuse(x, "out of memory");
         return;
     }
     job->x = x;
     x->job = job;
+    br_list_append(&x->door->ingest->jobs, &job->link);
     br_host_work(job->home, &job->work);
 }
 
@@ -240,8 +254,10 @@ void br_intake_read(struct br_intake *x, struct br_buf *body)
     struct br_reading r;
     reading_init(&r, x, home, body);
     int rc = body->len > r.max_now ? BR_EAGAIN : reading_run(&r, x->kind);
-    if (rc == BR_EAGAIN)
+    if (rc == BR_EAGAIN) {
         job_start(x, body);
-    else
-        reading_end(x, &r, rc);
+        return;
+    }
+    br_buf_unref(body);
+    reading_end(x, &r, rc);
 }

@@ -4,6 +4,9 @@
 
 #include "ingest/intake.h"
 
-/* Lets the job of `x` go, which ends without it: its reading has ended, or never begins, when this
- * returns. */
+/* Lets the job of `x` go, which ends without it: a reading that has not begun never does. Waits for
+ * nothing: that a client goes away costs the others nothing. */
 void br_intake_job_leave(struct br_intake *x);
+
+/* Before what readings look at goes: waits for those that are running, all of which were let go. */
+void br_intake_jobs_wait(struct br_list *jobs);

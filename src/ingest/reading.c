@@ -41,7 +41,8 @@ int br_reading_decompress(struct br_reading *r, enum br_encoding encoding, const
     if (partly)
         max = r->max_now > r->plain ? r->max_now - r->plain : 0;
     size_t before = r->scope.max;
-    r->scope.max += max; /* the result itself, until it is known how large it is */
+    /* The result itself, until it is known how large it is; and what is gone before there is more. */
+    r->scope.max += max + BR_DECODER_MAX;
     int rc = br_decompress(r->bench->codec, encoding, data, len, max, r->host->pool, ret, &r->err);
     r->scope.max = before;
     if (rc == BR_ETOOBIG && partly)

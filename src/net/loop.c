@@ -82,6 +82,7 @@ static const struct br_host_ops host_ops = {
     .connect = br_net_connect,
     .work = br_net_work,
     .work_leave = br_net_work_leave,
+    .work_wait = br_net_work_wait,
 };
 
 /* Waking up is all it is for. */

@@ -149,5 +149,6 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
 bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */
 void br_net_work_leave(struct br_host *h, struct br_work *work);
+void br_net_work_wait(struct br_host *h, struct br_work *work);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

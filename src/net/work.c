@@ -57,6 +57,12 @@ void br_net_work_leave(struct br_host *h, struct br_work *work)
     struct net_work *n = work->impl;
     (void)h;
     work->left = uv_cancel((uv_req_t *)&n->request) == 0;
+}
+
+void br_net_work_wait(struct br_host *h, struct br_work *work)
+{
+    struct net_work *n = work->impl;
+    (void)h;
     if (work->left)
         return;
     pthread_mutex_lock(&n->lock);

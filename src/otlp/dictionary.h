@@ -80,6 +80,9 @@ int br_merge_add(struct br_merge *m, const struct br_item *item);
 uint32_t br_merge_items(const struct br_merge *m);
 size_t br_merge_size(const struct br_merge *m);
 
+/* Bytes that its tables hold now, but for what lies in buffers of the pool. */
+size_t br_merge_memory(const struct br_merge *m);
+
 /* Writes what was merged as parts of `into` (an empty item without debt) and empties the merger,
  * which keeps its memory for the next batch. Returns 0 or BR_ENOMEM (nothing changed). */
 int br_merge_take(struct br_merge *m, struct br_item *into);

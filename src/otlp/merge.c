@@ -150,6 +150,11 @@ size_t br_merge_size(const struct br_merge *m)
     return m->n_parts ? m->out->len + br_len_size(DICTIONARY, dictionary_size(m)) : 0;
 }
 
+size_t br_merge_memory(const struct br_merge *m)
+{
+    return m->budget.used - m->out_cap + m->source.budget.used;
+}
+
 static int take_parts(const struct br_merge *m, struct br_item *into)
 {
     for (uint32_t i = 0; i < m->n_parts; i++) {

@@ -52,6 +52,7 @@ struct br_batcher {
     struct br_consumer *next;
     struct br_item *gathered; /* traces: the parts; profiles: only the debt until it leaves */
     struct br_merge *merge;   /* profiles */
+    size_t merge_held;        /* by it, as counted */
     struct br_list waiting;   /* late: whose data is in `gathered` */
     struct br_list out;       /* of batch */
     struct br_keeper *keeper; /* early: who answers for batches that have left */
@@ -184,59 +185,38 @@ static size_t merge_bytes(const struct br_batch_config *c)
     return c->merge_bytes && c->merge_bytes < MERGE_MAX_BYTES ? c->merge_bytes : MERGE_MAX_BYTES;
 }
 
-/* Work on what is merged: its tables are counted for the dictionaries. */
-struct merging {
-    struct br_mem_scope scope;
-    size_t buffers; /* which are counted where they are made */
-};
-
-static void merging_begin(const struct br_batcher *b, struct merging *m, struct br_memory *memory)
+/* The tables count for the dictionaries, as they are now: what leaves takes blocks along that were made
+ * for it, so that what the work took is not what stays. */
+static void merge_count(struct br_batcher *b)
 {
-    m->buffers = br_pool_live(b->host->pool);
-    br_mem_scope_begin(&m->scope, SIZE_MAX / 2, memory);
-}
-
-static void merging_end(const struct br_batcher *b, struct merging *m)
-{
-    br_mem_scope_end(&m->scope);
-    int64_t buffers = (int64_t)br_pool_live(b->host->pool) - (int64_t)m->buffers;
-    br_mem_hold(BR_HOLDER_DICTIONARIES, m->scope.used - buffers);
+    size_t bytes = b->merge ? br_merge_memory(b->merge) : 0;
+    br_mem_hold(BR_HOLDER_DICTIONARIES, (int64_t)bytes - (int64_t)b->merge_held);
+    b->merge_held = bytes;
 }
 
 /* Takes what the memory budget has: what is merged came from peers. */
 static int merge_add(struct br_batcher *b, struct br_item *item)
 {
-    struct merging m;
-    merging_begin(b, &m, b->host->memory);
+    struct br_mem_scope scope;
+    br_mem_scope_begin(&scope, SIZE_MAX / 2, b->host->memory);
     int rc = br_merge_add(b->merge, item);
-    merging_end(b, &m);
+    br_mem_scope_end(&scope);
+    merge_count(b);
     return rc;
 }
 
 static int merge_take(struct br_batcher *b)
 {
-    struct merging m;
-    merging_begin(b, &m, NULL);
     int rc = br_merge_take(b->merge, b->gathered);
-    merging_end(b, &m);
+    merge_count(b);
     return rc;
 }
 
 static void merge_free(struct br_batcher *b)
 {
-    struct merging m;
-    merging_begin(b, &m, NULL);
     br_merge_free(b->merge);
-    merging_end(b, &m);
-}
-
-static struct br_merge *merge_new(struct br_batcher *b)
-{
-    struct merging m;
-    merging_begin(b, &m, NULL);
-    struct br_merge *merge = br_merge_new(b->host, merge_bytes(&b->config));
-    merging_end(b, &m);
-    return merge;
+    b->merge = NULL;
+    merge_count(b);
 }
 
 /* --- Making batches ------------------------------------------------------------------------- */
@@ -577,7 +557,7 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     b->config.metadata = b->metadata;
     b->gathered = !config->metadata_len || b->metadata ? new_batch(b) : NULL;
     if (signal == BR_PROFILES)
-        b->merge = merge_new(b);
+        b->merge = br_merge_new(b->host, merge_bytes(&b->config));
     if (!config->late)
         b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
     if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||

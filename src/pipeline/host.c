@@ -94,6 +94,12 @@ void br_host_work_leave(struct br_host *h, struct br_work *w)
         h->ops->work_leave(h, w);
 }
 
+void br_host_work_wait(struct br_host *h, struct br_work *w)
+{
+    if (h->ops->work_wait)
+        h->ops->work_wait(h, w);
+}
+
 bool br_host_turn(struct br_host *h)
 {
     br_timers_run(&h->timers, br_host_mono_ms(h));

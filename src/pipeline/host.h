@@ -52,6 +52,7 @@ struct br_host_ops {
     /* See br_host_work; false without memory. NULL: there are no threads. */
     bool (*work)(struct br_host *h, struct br_work *w);
     void (*work_leave)(struct br_host *h, struct br_work *w);
+    void (*work_wait)(struct br_host *h, struct br_work *w);
 };
 
 struct br_host {
@@ -97,9 +98,11 @@ void br_host_defer_cancel(struct br_deferred *d);
  * free; or at once, done included, where there is none. */
 void br_host_work(struct br_host *h, struct br_work *w);
 
-/* Waits until `w` has run, if it is running; if it has not begun, it never does. `done` is called all the
- * same, later. */
+/* If `w` has not begun, it never does; if it is running, it goes on. `done` is called all the same, later. */
 void br_host_work_leave(struct br_host *h, struct br_work *w);
+
+/* After br_host_work_leave: waits until `w` is not running any more. Stops the worker for that long. */
+void br_host_work_wait(struct br_host *h, struct br_work *w);
 
 /* Runs due timers, then finished items' callbacks and deferred work until none are left (or a bound
  * is reached). The loop calls it once a turn, before it sleeps. True when work is left over. */

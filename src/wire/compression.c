@@ -17,6 +17,7 @@
 #define DEFLATE_LEVEL_MAX 12
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
+#define DECODER_KEPT_MAX (512u << 10)
 
 /* What a body without a size of its own is first taken to be: telemetry is 12 to 16 times its
  * compressed size. */
@@ -318,6 +319,15 @@ static int zstd_step(struct br_codec *c, ZSTD_inBuffer *in, struct sink *s, bool
     return 0;
 }
 
+/* A decoder keeps the largest window that it has had, which a peer chose. */
+static void drop_window(struct br_codec *c)
+{
+    if (ZSTD_sizeof_DCtx(c->zstd_d) <= DECODER_KEPT_MAX)
+        return;
+    ZSTD_freeDCtx(c->zstd_d);
+    c->zstd_d = NULL;
+}
+
 static int decode_zstd(struct br_codec *c, const uint8_t *data, size_t len, struct sink *s)
 {
     int rc = make_zstd_decoder(c, s);
@@ -331,6 +341,7 @@ static int decode_zstd(struct br_codec *c, const uint8_t *data, size_t len, stru
         if (!rc)
             rc = zstd_step(c, &in, s, &open);
     } while (!rc && (open || in.pos < len));
+    drop_window(c);
     return rc;
 }
 

@@ -32,6 +32,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* The most that decoding takes beside the result: zstd's window of 16 MiB, and its tables. */
+#define BR_DECODER_MAX (17u << 20)
+
 enum br_encoding { BR_ENCODING_NONE, BR_ENCODING_GZIP, BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD };
 
 /* Reads "", "identity", "none", "gzip", "x-gzip", "deflate", "zlib", "zstd" (any case); false when it

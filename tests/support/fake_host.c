@@ -443,10 +443,17 @@ static void host_work_leave(struct br_host *base, struct br_work *w)
     w->left = true;
 }
 
+static void host_work_wait(struct br_host *base, struct br_work *w)
+{
+    struct fake_host *h = (struct fake_host *)(void *)base;
+    assert_true(w->left);
+    h->n_waits++;
+}
+
 unsigned fake_host_work(struct fake_host *h)
 {
     unsigned n = h->n_works;
-    h->n_works = 0;
+    h->n_works = h->n_waits = 0;
     for (unsigned i = 0; i < n; i++) {
         if (!h->works[i]->left)
             h->works[i]->run(h->works[i]);
@@ -461,7 +468,8 @@ static const struct br_host_ops host_ops = {.mono_ms = mono_ms,
                                             .serve = host_serve,
                                             .connect = host_connect,
                                             .work = host_work,
-                                            .work_leave = host_work_leave};
+                                            .work_leave = host_work_leave,
+                                            .work_wait = host_work_wait};
 
 struct fake_host *fake_host_new(void)
 {

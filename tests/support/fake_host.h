@@ -51,6 +51,7 @@ struct fake_host {
     bool threads;             /* work waits for fake_host_work; otherwise it is done at once */
     struct br_work *works[8]; /* that waits */
     unsigned n_works;
+    unsigned n_waits;         /* times that somebody waited for one of them */
     unsigned n_exchanges;     /* that clients were given */
     struct br_rope last_body; /* of the last one, as slices */
     char last_path[256];

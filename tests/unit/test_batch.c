@@ -83,6 +83,28 @@ static size_t once(const struct bed *b, uint64_t first, size_t n)
     return fake_sink_once(&b->sink, b->signal, first, n);
 }
 
+/* --- What holds memory ------------------------------------------------------------------------ */
+
+/* Many batches come and go: no figure of the meter moves away from what is held. */
+static void what_has_left_is_not_counted(void **state)
+{
+    struct bed *b = *state;
+    for (enum br_signal s = BR_TRACES; s <= BR_PROFILES; s++) {
+        size_t before[BR_HOLDERS];
+        for (int i = 0; i < BR_HOLDERS; i++)
+            before[i] = br_mem_held((enum br_holder)i);
+        make(b, s);
+        for (uint32_t n = 0; n < 1000; n++)
+            add(b, n * 10, 10);
+        end(b);
+        for (int i = BR_HOLDER_PROCESS + 1; i < BR_HOLDERS; i++)
+            if (before[i] != br_mem_held((enum br_holder)i))
+                fail_msg("%s: %zu bytes, then %zu", br_holder_name((enum br_holder)i), before[i],
+                         br_mem_held((enum br_holder)i));
+    }
+    assert_int_equal(b->sink.n_items, 2000);
+}
+
 /* --- When a batch leaves ---------------------------------------------------------------------- */
 
 static void by_size(void **state)
@@ -797,6 +819,7 @@ int main(void)
 {
     br_log_setup(BR_LOG_ERROR, false, open("/dev/null", O_WRONLY | O_CLOEXEC));
     const struct CMUnitTest tests[] = {
+        TEST(what_has_left_is_not_counted),
         TEST(by_size),
         TEST(by_time_from_its_first_item_on),
         TEST(a_full_batch_starts_the_time_anew),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <zstd.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -127,6 +128,38 @@ static void a_body_that_decompresses_to_much_is_read_in_a_thread(void **state)
     br_pool_free(pool);
 }
 
+/* As encoders of streams write it (Go's, by default): they do not know the size, and say that they may look
+ * back 8 MiB. Returns the bytes at `out`. */
+static size_t zstd_stream(const struct br_str *text, void *out, size_t size)
+{
+    ZSTD_CCtx *z = ZSTD_createCCtx();
+    ZSTD_inBuffer in = {text->data, text->len, 0};
+    ZSTD_outBuffer made = {out, size, 0};
+    assert_non_null(z);
+    assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(z, ZSTD_c_windowLog, 23)));
+    assert_int_equal(ZSTD_compressStream2(z, &made, &in, ZSTD_e_flush), 0);
+    assert_int_equal(ZSTD_compressStream2(z, &made, &in, ZSTD_e_end), 0);
+    ZSTD_freeCCtx(z);
+    return made.pos;
+}
+
+static void the_window_of_a_decoder_is_not_what_a_body_grows_to(void **state)
+{
+    struct receiver_rig *r = *state;
+    static const size_t sizes[] = {1000, 200u << 10, LARGE, 1000};
+    static uint8_t packed[64u << 10];
+    for (size_t i = 0; i < BR_COUNT(sizes); i++) {
+        struct br_str text = stacks(sizes[i]);
+        struct fake_request *q = post(r, packed, zstd_stream(&text, packed, sizeof packed), "zstd");
+        (void)fake_host_work(r->h);
+        fake_host_turn(r->h);
+        assert_int_equal(status_of(q), 200);
+        fake_request_free(q);
+        br_str_release(&text);
+    }
+    assert_int_equal(r->n, BR_COUNT(sizes));
+}
+
 static void a_body_that_is_wrong_is_refused_from_there(void **state)
 {
     struct receiver_rig *r = *state;
@@ -148,6 +181,7 @@ static void a_client_that_went_away_leaves_nothing(void **state)
     struct receiver_rig *r = *state;
     struct fake_request *q = post_stacks(r, LARGE);
     fake_request_gone(q);
+    assert_int_equal(r->h->n_waits, 0); /* others would wait, too */
     work(r);
     assert_int_equal(r->n, 0);
     fake_request_free(q);
@@ -230,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_RIG(others_are_answered_while_a_large_body_is_read),
         ON_RIG(a_body_that_decompresses_to_much_is_read_in_a_thread),
+        ON_RIG(the_window_of_a_decoder_is_not_what_a_body_grows_to),
         ON_RIG(a_body_that_is_wrong_is_refused_from_there),
         ON_RIG(a_client_that_went_away_leaves_nothing),
         cmocka_unit_test(the_end_does_not_wait),
