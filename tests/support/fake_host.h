@@ -52,6 +52,9 @@ struct fake_host {
     struct br_work *works[8]; /* that waits */
     unsigned n_works;
     unsigned n_exchanges;     /* that clients were given */
+    unsigned n_wanted;        /* that were said to be sent again (br_client_want) */
+    void (*on_reachable)(void *arg); /* of the last client that was made */
+    void *on_reachable_arg;
     struct br_rope last_body; /* of the last one, as slices */
     char last_path[256];
 };
