@@ -108,7 +108,9 @@ static int start(struct br_node *node, struct br_err *err)
                                       .authority = c->authority,
                                       .pick_first = c->balancer_name != 0,
                                       .max_connections = (unsigned)c->connections,
-                                      .log = &node->log};
+                                      .log = &node->log,
+                                      .on_reachable = br_retry_reachable,
+                                      .on_reachable_arg = node};
     if (c->keepalive) {
         config.keepalive_time_ms = c->keepalive->time / 1000000;
         config.keepalive_timeout_ms = c->keepalive->timeout / 1000000;

@@ -151,7 +151,9 @@ static int start(struct br_node *node, struct br_err *err)
                                           .keepalive_time_ms = c->http2_read_idle_timeout / 1000000,
                                           .keepalive_timeout_ms = c->http2_ping_timeout / 1000000,
                                           .keepalive_without_stream = c->http2_read_idle_timeout > 0,
-                                          .log = &node->log};
+                                          .log = &node->log,
+                                          .on_reachable = br_retry_reachable,
+                                          .on_reachable_arg = node};
         int rc = node->host->ops->connect(node->host, &config, &s->client[i], err);
         if (rc)
             return rc;

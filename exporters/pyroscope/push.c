@@ -360,7 +360,9 @@ int pyroscope_push_start(struct pyroscope_push *p, struct br_err *err)
                                       .tls = c->tls,
                                       .max_connections = c->max_connections,
                                       .idle_timeout_ms = c->idle_timeout_ms,
-                                      .log = &p->node->log};
+                                      .log = &p->node->log,
+                                      .on_reachable = br_retry_reachable,
+                                      .on_reachable_arg = p->node};
     return p->node->host->ops->connect(p->node->host, &config, &p->client, err);
 }
 

@@ -60,6 +60,8 @@ void br_call_fail(struct br_call *c, int rc)
 static void on_done(struct br_exchange *x)
 {
     struct br_call *c = x->user;
+    if (x->error)
+        br_client_want(c->client);
     struct br_outcome o = x->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", x->error_text)
                                    : c->calls->read(c);
     br_call_end(c, &o);
@@ -69,6 +71,7 @@ static void on_timeout(struct br_timer *t)
 {
     struct br_call *c = br_container_of(t, struct br_call, timer);
     br_client_cancel(c->client, &c->exchange);
+    br_client_want(c->client);
     struct br_outcome o = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "no answer in %llu ms",
                                            (unsigned long long)c->calls->timeout_ms);
     br_call_end(c, &o);

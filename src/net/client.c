@@ -27,6 +27,9 @@
     2000 /* with a connection that does not come about, while there are other addresses */
 #define LOOK_UP_MS 1000      /* between two look-ups */
 #define LOOK_UP_OLD_MS 30000 /* older ones are made again for a new connection */
+#define PROBE_MS 2000        /* between two connections that are tried while one is wanted */
+#define PROBE_JITTER 0.2     /* of it, more or less */
+#define WANT_MS 60000        /* longer than most delays of those who send again */
 #define TIMEOUTS_MAX 2       /* in a row; then the connection is given up */
 
 /* An exchange that waits for a connection. */
@@ -68,7 +71,9 @@ struct client {
     struct br_list waiting; /* of waiting; `impl` of the exchange points at it */
     struct br_deferred pump;
     struct br_timer sweep;
+    struct br_timer probe;
     struct resolve *resolving;
+    uint64_t wanted_ms; /* what failed is to be sent again: the last time that it was said; 0: no */
     uint64_t resolving_since_ms, resolved_ms, sweep_ms, ping_ms, user_timeout_ms;
     struct br_addresses addresses;
     enum spoken spoken;
@@ -79,6 +84,7 @@ struct client {
 };
 
 static void pump(struct br_deferred *d);
+static void on_probe(struct br_timer *t);
 
 static struct client *client_of(struct br_client *c)
 {
@@ -174,14 +180,27 @@ static void note_answers(struct link *link)
     link->n_timeouts = 0;
 }
 
+static void note_reachable(struct client *c)
+{
+    if (!c->wanted_ms)
+        return;
+    c->wanted_ms = 0;
+    br_host_timer_stop(&c->loop->host, &c->probe);
+    if (c->config.on_reachable)
+        c->config.on_reachable(c->config.on_reachable_arg);
+}
+
 static void on_progress(struct br_stream *s)
 {
     struct link *link = s->owner;
+    bool was_up = is_up(link);
     link->ready = true;
     note_answers(link);
     if (!s->conn && s->tls && br_tls_ready(s->tls) && choose(s))
         br_stream_close(s, "out of memory");
     link->passed = link->passed && !is_up(link);
+    if (!was_up && is_up(link))
+        note_reachable(link->client);
     if (!br_list_empty(&link->client->waiting))
         wake(link->client);
 }
@@ -684,6 +703,41 @@ static void on_sweep(struct br_timer *t)
     (void)br_host_timer(&c->loop->host, &c->sweep, c->sweep_ms, on_sweep);
 }
 
+/* --- A backend that may be back --------------------------------------------------------------- */
+
+static void probe_later(struct client *c)
+{
+    double spread = PROBE_JITTER * (2 * br_host_random(&c->loop->host) - 1);
+    (void)br_host_timer(&c->loop->host, &c->probe, (uint64_t)(PROBE_MS * (1 + spread)), on_probe);
+}
+
+/* What waits by itself is seen to by the pump. */
+static void on_probe(struct br_timer *t)
+{
+    struct client *c = br_container_of(t, struct client, probe);
+    if (serves(c) || now_of(c) - c->wanted_ms > WANT_MS) {
+        c->wanted_ms = 0;
+        return;
+    }
+    probe_later(c);
+    if (wants_look_up(c))
+        look_up(c);
+    if (coming(c) || !br_list_empty(&c->waiting))
+        return;
+    while (connect_next(c, true) && spreads(c))
+        ;
+}
+
+static void client_want(struct br_client *base)
+{
+    struct client *c = client_of(base);
+    if (c->closing)
+        return;
+    if (!c->wanted_ms)
+        probe_later(c);
+    c->wanted_ms = now_of(c);
+}
+
 static void client_free(struct br_client *base)
 {
     struct client *c = client_of(base);
@@ -702,11 +756,13 @@ static void client_free(struct br_client *base)
     }
     br_host_defer_cancel(&c->pump);
     br_host_timer_stop(&c->loop->host, &c->sweep);
+    br_host_timer_stop(&c->loop->host, &c->probe);
     br_tls_context_free(c->tls);
     br_free(c);
 }
 
-static const struct br_client_ops client_ops = {client_send, client_cancel, client_free};
+static const struct br_client_ops client_ops = {client_send, client_cancel, client_free,
+                                                client_want};
 
 static int make_tls(struct client *c, struct br_err *err)
 {

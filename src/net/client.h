@@ -7,6 +7,10 @@
  * or to one that serves (pick_first, and HTTP); an address that fails is left alone for a while
  * (addresses.h).
  *
+ * While what failed is to be sent again (br_client_want) and no connection is there or on the way, one is
+ * tried every two seconds or so for a minute, so that a backend which is back is found by more than the
+ * next request, and `on_reachable` is told when it comes about.
+ *
  * A connection is left when the peer says so (GOAWAY), when two exchanges in a row were given up on it
  * without an answer, when a PING has none (HTTP/2, while something is under way), and when what was sent
  * is not acknowledged (TCP_USER_TIMEOUT). Exchanges that wait when a connection cannot be made end with
@@ -39,6 +43,8 @@ struct br_client_config {
     uint64_t idle_timeout_ms;        /* HTTP: 0: 90 s */
     uint64_t connect_timeout_ms;     /* for each: the name, and the connection with TLS; 0: 20 s */
     const struct br_log *log;
+    void (*on_reachable)(void *arg); /* sends nothing itself; NULL: nobody asks */
+    void *on_reachable_arg;
 };
 
 /* An endpoint taken apart. */
@@ -60,6 +66,7 @@ struct br_client_ops {
     void (*send)(struct br_client *c, struct br_exchange *x);
     void (*cancel)(struct br_client *c, struct br_exchange *x);
     void (*free)(struct br_client *c);
+    void (*want)(struct br_client *c); /* NULL: it makes no connections */
 };
 
 struct br_client {
@@ -77,6 +84,13 @@ static inline void br_client_send(struct br_client *c, struct br_exchange *x)
 static inline void br_client_cancel(struct br_client *c, struct br_exchange *x)
 {
     c->ops->cancel(c, x);
+}
+
+/* Says that an exchange which ended without an answer will be sent again. From on_done, too. */
+static inline void br_client_want(struct br_client *c)
+{
+    if (c->ops->want)
+        c->ops->want(c);
 }
 
 /* Closes all connections and frees the client; exchanges under way end with BR_ECLOSED first. Not from

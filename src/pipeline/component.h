@@ -22,6 +22,7 @@
 #include "pipeline/item.h"
 
 struct br_node;
+struct br_retry;
 
 /* The one data interface. Takes the item, always. */
 struct br_consumer {
@@ -93,6 +94,7 @@ struct br_node {
     const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */
     bool spans_wanted;         /* receivers: a processor downstream reads br_item.spans */
     struct br_ledger *ledger;  /* exporters: what came to it; NULL in tests */
+    struct br_retry *retry;    /* exporters: what sends again; NULL where nothing does */
 };
 
 /* Hands an item to what follows the node for the item's signal. */

@@ -85,7 +85,13 @@ struct br_retry;
  * the largest piece that is left is tried; when that is refused too, each further request waits for
  * a delay of its own, until something is taken or max_elapsed_time is over.
  *
- * `next` is borrowed. NULL: no memory.
+ * What failed because the peer is not there (UNAVAILABLE, or no answer in time, without a delay of the
+ * peer's own) does not wait for all of its delay once the peer is: when it can be reached again
+ * (br_retry_reachable), one item is sent at once. When that, or any other after 5 s without, is
+ * answered, all such items of its signal are sent within a second, spread by chance. Their delays go
+ * on growing where they were.
+ *
+ * It is the node's (node->retry) until it is freed. `next` is borrowed. NULL: no memory.
  */
 struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config *config,
                               struct br_consumer *next);
@@ -107,6 +113,11 @@ struct br_divider {
 
 /* Sets it, before the first item. `divider` is borrowed for the life of `r`. */
 void br_retry_divide(struct br_retry *r, const struct br_divider *divider);
+
+/* A connection to the peer of `node` (struct br_node) came about after what was sent before had failed
+ * for want of one. Sends nothing itself: it may be called from a client's callbacks. Fits
+ * br_client_config.on_reachable. */
+void br_retry_reachable(void *node);
 
 bool br_retry_idle(const struct br_retry *r);
 void br_retry_free(struct br_retry *r); /* items still held are finished with BR_RETRY */

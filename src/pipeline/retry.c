@@ -7,6 +7,8 @@
 
 #define LOG_EVERY_MS 60000
 #define AGAIN_MS 1000
+#define SILENCE_MS 5000 /* without an answer; then one wakes those who wait */
+#define WAKE_OVER_MS 1000.0
 
 struct br_retry {
     struct br_consumer input;
@@ -17,6 +19,10 @@ struct br_retry {
     struct br_list held; /* of attempt */
     struct br_log_limit log_limit, back_limit;
     uint64_t failing_since_ms; /* the first failure after which nothing was answered; 0: none */
+    struct silence {
+        uint64_t since_ms; /* the first failure after the last answer; 0: none */
+        bool reachable;    /* and its end is near */
+    } silences[BR_SIGNALS]; /* they may go to different places */
     bool said;                 /* and the log has it */
     bool closing;
 };
@@ -34,6 +40,7 @@ struct attempt {
     unsigned n_refused;    /* pieces in a row */
     unsigned most_refused; /* after so many more of it needs a delay */
     bool out_of_turn;      /* `item` was the largest piece */
+    bool wakeable;         /* it waits for a peer that is not there */
 };
 
 static void try_once(struct attempt *a);
@@ -82,6 +89,84 @@ static uint64_t next_delay(struct attempt *a, uint32_t hint_ms)
     return hint_ms ? hint_ms : (uint64_t)delay;
 }
 
+/* --- The end of a silence -------------------------------------------------------------------- */
+
+/* The peer is not there, as far as one can tell. Its own hint would say more. */
+static bool says_nothing(const struct br_outcome *o)
+{
+    return !o->delay_ms &&
+           (o->status == BR_STATUS_UNAVAILABLE || o->status == BR_STATUS_DEADLINE_EXCEEDED);
+}
+
+/* Only ever earlier. A timer that is armed can be armed again without memory. */
+static void wake(struct attempt *a, uint64_t delay_ms)
+{
+    struct br_host *host = a->retry->node->host;
+    a->wakeable = false;
+    if (br_host_mono_ms(host) + delay_ms < a->timer.due_ms)
+        (void)br_host_timer(host, &a->timer, delay_ms, on_due);
+}
+
+static struct attempt *next_wakeable(struct br_retry *r, struct br_list *from, enum br_signal signal)
+{
+    for (struct br_list *l = from->next; l != &r->held; l = l->next) {
+        struct attempt *a = br_container_of(l, struct attempt, link);
+        if (a->wakeable && a->item->signal == signal)
+            return a;
+    }
+    return NULL;
+}
+
+/* All at once they might be too much for a peer that has just come back. */
+static void wake_all(struct br_retry *r, enum br_signal signal)
+{
+    struct attempt *a;
+    struct br_list *from = &r->held;
+    while ((a = next_wakeable(r, from, signal))) {
+        from = &a->link;
+        wake(a, (uint64_t)(br_host_random(r->node->host) * WAKE_OVER_MS));
+    }
+}
+
+/* One finds out for all. */
+static void wake_one(struct br_retry *r, enum br_signal signal)
+{
+    struct attempt *a = next_wakeable(r, &r->held, signal);
+    if (a)
+        wake(a, 0);
+}
+
+void br_retry_reachable(void *arg)
+{
+    const struct br_node *node = arg;
+    struct br_retry *r = node->retry;
+    for (int s = 0; r && s < BR_SIGNALS; s++) {
+        r->silences[s].reachable = r->silences[s].since_ms > 0;
+        wake_one(r, (enum br_signal)s);
+    }
+}
+
+static void note_silence(struct br_retry *r, enum br_signal signal)
+{
+    struct silence *silence = &r->silences[signal];
+    if (!silence->since_ms)
+        silence->since_ms = br_host_mono_ms(r->node->host);
+}
+
+/* A peer that takes some and refuses others is left to everybody's own delays. */
+static void end_silence(struct br_retry *r, enum br_signal signal)
+{
+    struct silence was = r->silences[signal];
+    r->silences[signal] = (struct silence){0};
+    uint64_t now = br_host_mono_ms(r->node->host);
+    if (!was.since_ms || (!was.reachable && now - was.since_ms < SILENCE_MS))
+        return;
+    wake_all(r, signal);
+    wake_one(r, signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
+}
+
+/* --- What is said ---------------------------------------------------------------------------- */
+
 /* Nobody who waits for data to arrive should have to guess why it does not. */
 static void say(struct br_retry *r, const struct br_outcome *o, uint64_t now, uint64_t delay_ms)
 {
@@ -115,6 +200,9 @@ static void again(struct attempt *a, const struct br_outcome *o)
     struct br_host *host = a->retry->node->host;
     uint64_t now = br_host_mono_ms(host), delay = next_delay(a, o->delay_ms);
     uint64_t limit_ms = c->max_elapsed_time / 1000000;
+    a->wakeable = says_nothing(o);
+    if (a->wakeable)
+        note_silence(a->retry, a->item->signal);
     bool over = limit_ms && now - a->started_ms + delay > limit_ms;
     if (!c->enabled || over || a->retry->closing || !br_host_timer(host, &a->timer, delay, on_due))
         attempt_end(a, o);
@@ -246,6 +334,7 @@ static void on_attempt(struct br_item *child, void *arg)
         return;
     }
     note_answer(r);
+    end_silence(r, child->signal);
     a->n_refused = 0;
     a->interval_ms = initial_interval_ms(r);
     br_item_finish(a->item, o);
@@ -254,6 +343,7 @@ static void on_attempt(struct br_item *child, void *arg)
 
 static void try_once(struct attempt *a)
 {
+    a->wakeable = false;
     struct br_item *child = br_item_attempt(a->item, on_attempt, a);
     if (child) {
         br_consume(a->retry->next, child);
@@ -293,6 +383,7 @@ struct br_retry *br_retry_new(struct br_node *node, const struct br_retry_config
     r->divider = &by_size;
     r->next = next;
     br_list_init(&r->held);
+    node->retry = r;
     return r;
 }
 
@@ -316,6 +407,7 @@ void br_retry_free(struct br_retry *r)
     if (!r)
         return;
     r->closing = true;
+    r->node->retry = NULL;
     /* The exporter was destroyed before: every attempt under way has been finished, and the host's
      * turn since then brought it here; what is left waits for a timer. */
     while (!br_list_empty(&r->held)) {

@@ -158,7 +158,14 @@ static void client_free(struct br_client *base)
     free(c);
 }
 
-static const struct br_client_ops client_ops = {client_send, client_cancel, client_free};
+static void client_want(struct br_client *base)
+{
+    struct fake_client *c = br_container_of(base, struct fake_client, base);
+    c->host->n_wanted++;
+}
+
+static const struct br_client_ops client_ops = {client_send, client_cancel, client_free,
+                                                client_want};
 
 static int host_connect(struct br_host *host, const struct br_client_config *config,
                         struct br_client **ret, struct br_err *err)
@@ -175,6 +182,8 @@ static int host_connect(struct br_host *host, const struct br_client_config *con
     struct fake_client *c = take(sizeof *c);
     c->base.ops = &client_ops;
     c->host = h;
+    h->on_reachable = config->on_reachable;
+    h->on_reachable_arg = config->on_reachable_arg;
     br_list_init(&c->pending);
     br_list_append(&h->clients, &c->link);
     *ret = &c->base;

@@ -53,6 +53,9 @@ struct fake_host {
     unsigned n_works;
     unsigned n_waits;         /* times that somebody waited for one of them */
     unsigned n_exchanges;     /* that clients were given */
+    unsigned n_wanted;        /* that were said to be sent again (br_client_want) */
+    void (*on_reachable)(void *arg); /* of the last client that was made */
+    void *on_reachable_arg;
     struct br_rope last_body; /* of the last one, as slices */
     char last_path[256];
 };

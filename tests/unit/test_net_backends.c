@@ -570,6 +570,77 @@ static void answer_http(struct fixture *f, struct net_call *c, struct net_peer *
     net_call_release(c);
 }
 
+/* --- Wanted ----------------------------------------------------------------------------------- */
+
+static void count_reached(void *arg)
+{
+    unsigned *n = arg;
+    ++*n;
+}
+
+/* Longer than from one connection that is tried to the next: 2 s and a fifth of it. */
+#define PROBE_MS 2401
+
+static void node_start(struct fixture *f, unsigned i)
+{
+    unsigned port = f->port;
+    f->nodes[i].listener = listen_at(i, &port);
+    assert_true(f->nodes[i].listener >= 0);
+}
+
+/* Also after it failed so often that the back-off alone would be two minutes. */
+static void what_is_wanted_is_found_without_a_request(void **state)
+{
+    static const char *const names[] = {"127.0.0.1", "backends.test"};
+    for (unsigned k = 0; k < BR_COUNT(names); k++) {
+        struct fixture f;
+        unsigned n_reached = 0, n = k ? NODES : 1;
+        open_with(&f, state,
+                  (struct br_client_config){.endpoint = names[k],
+                                            .on_reachable = count_reached,
+                                            .on_reachable_arg = &n_reached});
+        for (unsigned i = 0; i < NODES; i++)
+            node_stop(&f.nodes[i]);
+        assert_int_equal(call(&f), BR_EIO);
+        br_client_want(f.client);
+        for (int i = 0; i < 20; i++)
+            pass(&f, PROBE_MS);
+        assert_int_equal(n_reached, 0);
+        for (unsigned i = 0; i < n; i++)
+            node_start(&f, i);
+        pass(&f, PROBE_MS);
+        UNTIL(&f, n_open(&f.nodes[0]) == 1 && (n == 1 || all_are_up(&f, 1)));
+        assert_int_equal(n_reached, 1);
+        assert_int_equal(call(&f), 0); /* on the connection that is there */
+        assert_int_equal(f.nodes[0].n, 1);
+        finish(&f);
+    }
+}
+
+/* Nobody said for a minute that there is something to be sent: the backend is left alone. */
+static void what_is_wanted_no_more_is_not_tried(void **state)
+{
+    struct fixture f;
+    unsigned n_reached = 0;
+    open_with(&f, state,
+              (struct br_client_config){.endpoint = "127.0.0.1",
+                                        .on_reachable = count_reached,
+                                        .on_reachable_arg = &n_reached});
+    node_stop(&f.nodes[0]);
+    assert_int_equal(call(&f), BR_EIO);
+    br_client_want(f.client);
+    for (int i = 0; i < 26; i++)
+        pass(&f, PROBE_MS);
+    node_start(&f, 0);
+    for (int i = 0; i < 5; i++)
+        pass(&f, PROBE_MS);
+    assert_int_equal(n_reached, 0);
+    assert_int_equal(f.nodes[0].n, 0);
+    assert_int_equal(call(&f), 0); /* nobody asked */
+    assert_int_equal(n_reached, 0);
+    finish(&f);
+}
+
 /* It served, then it hangs: one time-out ends the connection, the next sends us elsewhere. */
 static void http_leaves_what_hangs(void **state)
 {
@@ -683,6 +754,8 @@ int main(void)
         NET_TEST(one_that_dies_is_left_and_comes_back),
         NET_TEST(one_that_hangs_is_left),
         NET_TEST(all_may_be_dead),
+        NET_TEST(what_is_wanted_is_found_without_a_request),
+        NET_TEST(what_is_wanted_no_more_is_not_tried),
         NET_TEST(a_name_is_looked_up_again),
         NET_TEST(http_leaves_what_hangs),
         NET_TEST(http_does_not_wait_for_the_silent),

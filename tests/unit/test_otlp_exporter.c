@@ -198,6 +198,30 @@ static void http_says_it_in_two_ways(void **state)
     }
 }
 
+/* What got no answer is wanted of the client, and what waits is sent when it has a connection. */
+static void a_backend_that_is_back_gets_what_waits(void **state)
+{
+    static const struct br_component *const components[] = {&br_otlp_exporter,
+                                                            &br_otlphttp_exporter};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(components); i++) {
+        struct fake_answer answer = {.error = BR_EIO};
+        struct fixture f;
+        start(&f, components[i], &answer);
+        send(&f, 2);
+        send(&f, 2);
+        fake_host_advance(f.h, 5000);
+        assert_int_equal(f.h->n_exchanges, 4);
+        assert_int_equal(f.h->n_wanted, 4);
+        answer = (struct fake_answer){0};
+        f.h->on_reachable(f.h->on_reachable_arg);
+        fake_host_advance(f.h, 1000);
+        assert_int_equal(f.tally.n_done, 2);
+        assert_int_equal(f.h->n_wanted, 4);
+        end(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_rate_limit_is_backed_off_from),
         cmocka_unit_test(a_size_limit_is_divided_for),
         cmocka_unit_test(http_says_it_in_two_ways),
+        cmocka_unit_test(a_backend_that_is_back_gets_what_waits),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);
     return cmocka_run_group_tests_name("otlp_exporter", tests, NULL, NULL);

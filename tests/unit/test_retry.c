@@ -368,6 +368,134 @@ static void halves_are_retried_on_their_own(void **state)
     assert_int_equal(fake_sink_twice(&b->sink, BR_PROFILES), 0);
 }
 
+/* --- The peer is back ------------------------------------------------------------------------- */
+
+/* Five items that came 3 s apart, and a minute without an answer: each waits for up to 30 s. */
+static void fail_for_a_minute(struct bed *b, enum br_signal signal)
+{
+    b->sink.verdict = FAKE_RETRY;
+    for (uint64_t i = 0; i < 5; i++) {
+        send(b, signal, i, 1);
+        fake_host_advance(b->h, 3000);
+    }
+    fake_host_advance(b->h, 45000);
+    assert_int_equal(b->tally.n, 0);
+}
+
+/* Until it came to `n` items; how long that took. */
+static uint64_t until_came(struct bed *b, unsigned n)
+{
+    uint64_t begun = b->h->now_ms;
+    while (b->sink.n_items < n && b->h->now_ms - begun < 100000)
+        fake_host_advance(b->h, 1);
+    assert_true(b->sink.n_items >= n);
+    return b->h->now_ms - begun;
+}
+
+static void the_first_answer_after_a_silence_wakes_the_others(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_TRACES);
+    b->sink.verdict = FAKE_DONE;
+    (void)until_came(b, b->sink.n_items + 1);
+    assert_int_equal(b->tally.n_done, 1); /* not all in the same moment */
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->tally.n_done, 5);
+}
+
+static void one_finds_out_when_the_peer_can_be_reached(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_PROFILES);
+    unsigned before = b->sink.n_items;
+    br_retry_reachable(&b->node);
+    fake_host_advance(b->h, 0);
+    assert_int_equal(b->sink.n_items, before + 1); /* and it still fails */
+    assert_int_equal(b->tally.n, 0);
+    b->sink.verdict = FAKE_DONE;
+    br_retry_reachable(&b->node);
+    fake_host_advance(b->h, 0);
+    assert_int_equal(b->sink.n_items, before + 2);
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->tally.n_done, 5);
+}
+
+/* One that can be reached, but answers nothing, gets no more than that one. */
+static void what_was_woken_in_vain_waits_as_long_as_ever(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_advance(b->h, 5000 + 7500);
+    assert_int_equal(b->sink.n_items, 3);
+    br_retry_reachable(&b->node);
+    fake_host_advance(b->h, 0);
+    assert_int_equal(b->sink.n_items, 4);
+    fake_host_advance(b->h, 16874);
+    assert_int_equal(b->sink.n_items, 4);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->sink.n_items, 5);
+    b->sink.verdict = FAKE_DONE;
+    fake_host_advance(b->h, 30000);
+    assert_int_equal(b->tally.n_done, 1);
+}
+
+static void a_delay_that_the_peer_asked_for_is_kept(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    b->sink.verdict = FAKE_RETRY;
+    b->sink.delay_ms = 90000;
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->h);
+    b->sink.delay_ms = 0;
+    send(b, BR_TRACES, 1, 1);
+    fake_host_advance(b->h, 10000);
+    b->sink.verdict = FAKE_DONE;
+    br_retry_reachable(&b->node);
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(b->tally.n_done, 1);
+    fake_host_advance(b->h, 90000 - 11000 - 1);
+    assert_int_equal(b->tally.n_done, 1);
+    fake_host_advance(b->h, 1);
+    assert_int_equal(b->tally.n_done, 2);
+}
+
+/* Every other request is refused: those wait for their delays, whatever is answered meanwhile. */
+static void a_peer_that_takes_some_is_not_hurried(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    for (uint64_t i = 0; i < 4; i++) {
+        b->sink.first_fail = 1;
+        send(b, BR_TRACES, 2 * i, 1);
+        send(b, BR_TRACES, 2 * i + 1, 1);
+        fake_host_advance(b->h, 1000);
+        assert_int_equal(b->sink.n_items, 2 * (i + 1));
+    }
+    fake_host_advance(b->h, 10000);
+    assert_int_equal(b->tally.n_done, 8);
+}
+
+/* They may go to different places: one of the other signal finds out about its own. */
+static void an_answer_to_one_signal_wakes_one_of_the_other(void **state)
+{
+    struct bed *b = *state;
+    make(b);
+    fail_for_a_minute(b, BR_PROFILES);
+    send(b, BR_TRACES, 0, 1);
+    fake_host_turn(b->h);
+    unsigned before = b->sink.n_items;
+    b->sink.verdict = FAKE_DONE;
+    uint64_t took = until_came(b, before + 1);
+    fake_host_advance(b->h, 1000);
+    assert_true(took < 30000);
+    assert_int_equal(b->tally.n_done, 6);
+}
+
 /* --- The log -----------------------------------------------------------------------------------
  */
 
@@ -509,6 +637,12 @@ int main(void)
         TEST(disabled_it_gives_up_where_all_is_refused),
         TEST(a_single_item_that_is_too_large_is_rejected),
         TEST(halves_are_retried_on_their_own),
+        TEST(the_first_answer_after_a_silence_wakes_the_others),
+        TEST(one_finds_out_when_the_peer_can_be_reached),
+        TEST(what_was_woken_in_vain_waits_as_long_as_ever),
+        TEST(a_delay_that_the_peer_asked_for_is_kept),
+        TEST(a_peer_that_takes_some_is_not_hurried),
+        TEST(an_answer_to_one_signal_wakes_one_of_the_other),
         TEST(that_it_sends_again_is_said_once),
         TEST(freed_while_waiting_it_tells_the_senders),
         cmocka_unit_test(without_memory_nothing_is_lost_or_sent_twice),
