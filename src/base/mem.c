@@ -155,6 +155,8 @@ void br_mem_scope_end(struct br_mem_scope *scope)
     outer->peak = peak > outer->peak ? peak : outer->peak;
     outer->full = outer->full || scope->full;
     outer->refused = outer->refused || scope->refused;
+    if (scope->refused && positive(outer->used - scope->used) + scope->wanted > outer->wanted)
+        outer->wanted = positive(outer->used - scope->used) + scope->wanted;
 }
 
 /* True when the work may take `size` bytes more. */
@@ -170,6 +172,8 @@ static bool admitted(size_t size)
     if (!scope->memory || br_memory_fits(scope->memory, size))
         return true;
     scope->refused = true;
+    if (positive(scope->used) + size > scope->wanted)
+        scope->wanted = positive(scope->used) + size;
     return false;
 }
 

@@ -92,6 +92,13 @@ static void reading_drop(struct br_reading *r)
     r->item = NULL;
 }
 
+/* What was refused for the budget is more than an idle process has: the body, which stays, and the rest. */
+static bool reading_never_fits(const struct br_reading *r)
+{
+    const struct br_memory *memory = r->host->memory;
+    return memory && r->scope.refused && r->body->cap + r->scope.wanted > br_memory_largest(memory);
+}
+
 /* Reads inside the scope; what memory refuses is told apart from what is wrong. */
 static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
 {
@@ -101,6 +108,8 @@ static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
         reading_drop(r);
     br_reading_replace(r, NULL);
     br_mem_scope_end(&r->scope);
+    if (rc == BR_ENOMEM && !r->scope.full && reading_never_fits(r))
+        return br_err_set(&r->err, BR_ETOOBIG, "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
         return rc;
     r->invalid = BR_STATUS_INVALID_ARGUMENT;
