@@ -154,10 +154,9 @@ void br_mem_scope_end(struct br_mem_scope *scope)
     outer->used += scope->used;
     outer->peak = peak > outer->peak ? peak : outer->peak;
     outer->full = outer->full || scope->full;
-    if (scope->refused) {
-        outer->refused = true;
+    outer->refused = outer->refused || scope->refused;
+    if (scope->refused && positive(outer->used - scope->used) + scope->wanted > outer->wanted)
         outer->wanted = positive(outer->used - scope->used) + scope->wanted;
-    }
 }
 
 /* True when the work may take `size` bytes more. */
@@ -173,7 +172,8 @@ static bool admitted(size_t size)
     if (!scope->memory || br_memory_fits(scope->memory, size))
         return true;
     scope->refused = true;
-    scope->wanted = positive(scope->used) + size;
+    if (positive(scope->used) + size > scope->wanted)
+        scope->wanted = positive(scope->used) + size;
     return false;
 }
 

@@ -110,8 +110,8 @@ struct br_mem_scope {
     int64_t used;             /* that it holds; blocks from before may make it negative */
     int64_t peak;
     bool full;    /* something was refused for `max`: it can never succeed */
-    bool refused; /* something was refused for the budget: it can succeed later ... */
-    size_t wanted; /* ... when there is room for so much in all */
+    bool refused; /* something was refused for the budget: it can succeed later, where the budget ... */
+    size_t wanted; /* ... ever has so much: what was held and refused then, at the most */
 };
 
 /* Begins a scope. The caller keeps `scope` where it is until it has ended. */

@@ -92,6 +92,13 @@ static void reading_drop(struct br_reading *r)
     r->item = NULL;
 }
 
+/* What was refused for the budget is more than an idle process has: the body, which stays, and the rest. */
+static bool reading_never_fits(const struct br_reading *r)
+{
+    const struct br_memory *memory = r->host->memory;
+    return memory && r->scope.refused && r->body->cap + r->scope.wanted > br_memory_largest(memory);
+}
+
 /* Reads inside the scope; what memory refuses is told apart from what is wrong. */
 static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
 {
@@ -101,6 +108,8 @@ static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
         reading_drop(r);
     br_reading_replace(r, NULL);
     br_mem_scope_end(&r->scope);
+    if (rc == BR_ENOMEM && !r->scope.full && reading_never_fits(r))
+        return br_err_set(&r->err, BR_ETOOBIG, "reading it takes more memory than the limit ever leaves");
     if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
         return rc;
     r->invalid = BR_STATUS_INVALID_ARGUMENT;
@@ -109,21 +118,10 @@ static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
                       r->scope.max, BR_READING_GROWTH);
 }
 
-/* True when there would be no room for the reading if nothing else were held. */
-static bool never_fits(const struct br_reading *r)
-{
-    struct br_memory *memory = r->host->memory;
-    return r->scope.refused && memory &&
-           r->scope.wanted + r->body->cap > br_memory_largest(memory);
-}
-
 static void reading_fail(struct br_intake *x, const struct br_reading *r, int rc)
 {
     const char *why = r->err.text[0] ? r->err.text : br_strerror(rc);
-    if (rc == BR_ENOMEM && never_fits(r))
-        br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
-                         "reading it takes more memory than the memory limit can have");
-    else if (rc == BR_ENOMEM)
+    if (rc == BR_ENOMEM)
         br_intake_refuse(x, r->scope.refused ? "memory limit reached" : why);
     else if (rc == BR_ETOOBIG || rc == BR_EFULL)
         br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED, why);

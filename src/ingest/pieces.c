@@ -133,8 +133,8 @@ int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)
     if (rc) {
         br_pieces_free(&c.pieces);
         r->err = (struct br_err){0};
-        r->scope.full = false;
-        return scope.full ? 0 : rc;
+        r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
+        return scope.full || scope.refused ? 0 : rc;
     }
     uint32_t n_items = item->n_items;
     br_item_clear_parts(item);

@@ -18,7 +18,7 @@
 
 /* Cuts r->item, which has spans or samples, where it has more than two pieces' bytes: afterwards it is the
  * whole, without parts, and r->pieces are its pieces. Where cutting would take more than four times the
- * item's size the item stays as it is. Returns 0 or BR_ENOMEM. */
+ * item's size, or than the memory budget has, the item stays as it is. Returns 0 or BR_ENOMEM. */
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options);
 
 /* Frees pieces that were not sent. */

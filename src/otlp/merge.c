@@ -4,6 +4,7 @@
 #include "pipeline/host.h"
 
 #define DICTIONARY 2 /* field number in the request */
+#define KEPT_MAX (4u << 20) /* bytes of tables, and of the source's, for the next batch */
 
 void br_merger_init(struct br_merge *m, struct br_host *host, size_t max_bytes)
 {
@@ -39,8 +40,10 @@ void br_merger_clear(struct br_merge *m)
     m->n_parts = m->n_items = 0;
     if (m->out)
         m->out->len = 0;
-    if (m->budget.used > m->budget.max / 2)
+    if (m->budget.used > m->budget.max / 2 || m->budget.used > KEPT_MAX)
         shrink(m);
+    if (m->scratch && m->scratch->cap > KEPT_MAX)
+        m->scratch = br_buf_unref(m->scratch);
     for (size_t i = 0; i < BR_TABLES; i++) {
         struct br_intern *t = &m->tables[i];
         if (t->n && !t->n_slots)
@@ -216,7 +219,9 @@ int br_merger_take(struct br_merge *m, struct br_item *into, bool dictionary)
 int br_merge_take(struct br_merge *m, struct br_item *into)
 {
     int rc = br_merger_take(m, into, true);
-    if (!rc)
+    if (!rc && m->source.budget.used > KEPT_MAX)
+        br_source_release(&m->source);
+    else if (!rc)
         br_source_forget(&m->source);
     return rc;
 }

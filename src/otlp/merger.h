@@ -64,7 +64,7 @@ void br_merger_mark(const struct br_merge *m, struct br_merger_mark *ret);
  * forget. */
 void br_merger_restore(struct br_merge *m, const struct br_merger_mark *mark);
 
-/* Empties the merger, also after a failure; keeps the memory, unless it is most of the budget. */
+/* Empties the merger, also after a failure; keeps the memory, unless it is much. */
 void br_merger_clear(struct br_merge *m);
 
 /* As br_merge_take, but leaves the source alone. Without `dictionary`, writes none. */

@@ -753,6 +753,19 @@ static struct br_item *large_item(struct bed *b, uint64_t first, uint32_t n, siz
     return watch(b, item);
 }
 
+/* What one sender's batch took is not held for the next. */
+static void what_a_large_batch_took_is_given_back(void **state)
+{
+    struct bed *b = *state;
+    b->config.min_size = 3;
+    make(b, BR_PROFILES);
+    size_t before = br_mem_live();
+    br_batcher_add(b->batcher, large_item(b, 0, 3, 12u << 20));
+    fake_host_turn(b->h);
+    assert_int_equal(b->sink.n_items, 1);
+    assert_in_range(br_mem_live(), 0, before + (5u << 20));
+}
+
 static void what_no_batch_can_hold_is_rejected(void **state)
 {
     struct bed *b = *state;
@@ -830,6 +843,7 @@ int main(void)
         TEST(sizes_in_bytes),
         TEST(cut_at_the_maximum),
         TEST(requests_without_anything_are_done),
+        TEST(what_a_large_batch_took_is_given_back),
         TEST(what_no_batch_can_hold_is_rejected),
         TEST(what_a_full_batch_cannot_hold_makes_it_leave),
         TEST(a_batch_that_would_repeat_too_much_leaves_whole),

@@ -270,6 +270,23 @@ static void memory_runs_out(void **state)
     fault_some("pieces", run, NULL, 3);
 }
 
+/* Cutting is for the others' sake: without room for it the request is taken as it is. */
+static void what_there_is_no_room_to_cut_stays_whole(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    br_memory_limit(&b.h->memory, 0, (br_mem_live() + (6u << 20)) / 7 * 8);
+    cut(&b, BR_TRACES, false);
+    assert_true(br_list_empty(&b.r.pieces));
+    assert_int_equal(b.r.item->n_items, b.n_items);
+    assert_true(b.r.item->n_parts > 0);
+    assert_false(b.r.scope.refused);
+    br_item_free(b.r.item);
+    fake_sink_free(&b.sink);
+    fake_host_free(b.h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +297,7 @@ int main(void)
         cmocka_unit_test(patience_ends),
         cmocka_unit_test(pieces_do_not_wait_for_each_other),
         cmocka_unit_test(the_end_refuses_what_waits),
+        cmocka_unit_test(what_there_is_no_room_to_cut_stays_whole),
         cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests_name("pieces", tests, NULL, NULL);

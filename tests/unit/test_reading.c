@@ -204,13 +204,35 @@ static void the_end_does_not_wait(void **state)
 static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
 {
     struct receiver_rig *r = *state;
-    br_memory_limit(&r->h->memory, 0, br_mem_live() + (64u << 20));
+    br_memory_limit(&r->h->memory, 0, (br_mem_live() + (4u << 20)) / 7 * 8);
     struct fake_request *q = post_stacks(r, LARGE);
-    void *others = br_malloc(br_memory_intake(&r->h->memory) - br_mem_live() - 100);
+    void *others = br_malloc(br_memory_intake(&r->h->memory) - br_mem_live());
     work(r);
     br_free(others);
     assert_int_equal(status_of(q), 503);
     assert_int_equal(r->n, 0);
+    fake_request_free(q);
+    br_free(others);
+    q = post_stacks(r, LARGE);
+    work(r);
+    assert_int_equal(status_of(q), 200);
+    fake_request_free(q);
+}
+
+/* Small as it comes, and more than the limit has in an idle process once it is plain. */
+static void what_never_fits_is_not_to_be_sent_again(void **state)
+{
+    struct receiver_rig *r = *state;
+    static uint8_t packed[64u << 10];
+    struct br_str text = stacks(LARGE * 3);
+    size_t len = zstd_stream(&text, packed, sizeof packed);
+    br_str_release(&text);
+    br_memory_limit(&r->h->memory, 0, (br_mem_live() + (600u << 10)) / 7 * 8);
+    struct fake_request *q = post(r, packed, len, "zstd");
+    (void)fake_host_work(r->h);
+    fake_host_turn(r->h);
+    assert_int_equal(status_of(q), 413);
+    assert_non_null(strstr(fake_request_reply(q)->body, "more memory than the limit ever leaves"));
     fake_request_free(q);
 }
 
@@ -269,6 +291,7 @@ int main(void)
         ON_RIG(a_client_that_went_away_leaves_nothing),
         cmocka_unit_test(the_end_does_not_wait),
         ON_RIG(what_memory_has_no_room_for_is_to_be_sent_again),
+        ON_RIG(what_never_fits_is_not_to_be_sent_again),
         ON_RIG(what_the_limit_never_has_room_for_is_too_large),
         cmocka_unit_test(without_memory_it_is_to_be_sent_again),
     };
