@@ -139,37 +139,22 @@ static struct br_outcome read_answer(const struct br_call *c)
 
 /* --- Writing the request --------------------------------------------------------------------- */
 
-static int to_json(struct otlp_sender *s, const struct br_rope *plain, enum br_signal signal,
-                   struct br_rope *out)
+static int to_json(const struct br_rope *plain, enum br_signal signal, struct br_pool *pool,
+                   struct br_buf **ret)
 {
-    struct br_pool *pool = s->node->host->pool;
     struct br_str text = {.max = BR_BUF_MAX - 1};
-    const uint8_t *data;
-    struct br_buf *flat = br_rope_flat(plain, pool, &data);
-    int rc = flat ? br_json_encode(br_otlp_request(signal), data, plain->len, &text) : BR_ENOMEM;
+    struct br_buf *copy;
+    const uint8_t *data = br_rope_bytes(plain, pool, &copy);
+    int rc = data ? br_json_encode(br_otlp_request(signal), data, plain->len, &text) : BR_ENOMEM;
     struct br_buf *buf = rc ? NULL : br_buf_new(pool, text.len);
     if (!rc)
         rc = buf ? br_buf_append(&buf, text.data, text.len, BR_BUF_MAX) : BR_ENOMEM;
-    if (!rc)
-        rc = br_rope_add(out, buf, buf->data, buf->len);
-    br_buf_unref(buf);
-    br_buf_unref(flat);
+    br_buf_unref(copy);
     br_str_release(&text);
-    return rc;
-}
-
-static int make_body(struct otlp_sender *s, const struct br_item *item, struct br_rope *body)
-{
-    int rc = br_item_write(item, body);
-    if (!rc && s->target->encoding == OTLP_AS_JSON) {
-        struct br_rope json = {0};
-        rc = to_json(s, body, item->signal, &json);
-        br_rope_release(body);
-        *body = json;
-    }
-    if (!rc && s->target->compression != BR_ENCODING_NONE)
-        rc = br_compress_rope(s->codec, s->target->compression, s->target->level, body,
-                              s->node->host->pool);
+    if (rc)
+        br_buf_unref(buf);
+    else
+        *ret = buf;
     return rc;
 }
 
@@ -180,7 +165,10 @@ void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
     if (!c)
         return;
     struct br_exchange *x = &c->exchange;
-    int rc = make_body(s, item, &x->body);
+    const struct br_packing packing = {.translate = t->encoding == OTLP_AS_JSON ? to_json : NULL,
+                                       .encoding = t->compression,
+                                       .level = t->level};
+    int rc = br_item_write(item, &x->body);
     if (rc) {
         br_call_fail(c, rc);
         return;
@@ -198,7 +186,7 @@ void otlp_sender_send(struct otlp_sender *s, struct br_item *item)
     size_t skip = item->signal == BR_PROFILES ? 0 : 1;
     x->headers = s->headers + skip;
     x->n_headers = s->n_headers - skip;
-    br_call_send(c);
+    br_call_pack(c, &packing, s->codec);
 }
 
 static bool make_headers(struct otlp_sender *s)

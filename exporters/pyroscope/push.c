@@ -245,14 +245,6 @@ static int set_headers(struct pyroscope_push *p, struct br_call *c)
     return 0;
 }
 
-static int make_body(struct pyroscope_push *p, const struct br_item *item, struct br_rope *body)
-{
-    int rc = br_item_write(item, body);
-    if (!rc && p->config.gzip)
-        rc = br_compress_rope(p->codec, BR_ENCODING_GZIP, 0, body, p->node->host->pool);
-    return rc;
-}
-
 static void on_send(struct br_consumer *self, struct br_item *item)
 {
     struct pyroscope_push *p = br_container_of(self, struct pyroscope_push, sender);
@@ -260,7 +252,9 @@ static void on_send(struct br_consumer *self, struct br_item *item)
     if (!c)
         return;
     struct br_exchange *x = &c->exchange;
-    int rc = make_body(p, item, &x->body);
+    const struct br_packing packing = {.encoding = p->config.gzip ? BR_ENCODING_GZIP
+                                                                  : BR_ENCODING_NONE};
+    int rc = br_item_write(item, &x->body);
     if (!rc)
         rc = set_headers(p, c);
     if (rc) {
@@ -271,7 +265,7 @@ static void on_send(struct br_consumer *self, struct br_item *item)
     x->content_type = "application/proto";
     x->content_encoding = p->config.gzip ? "gzip" : NULL;
     x->user_agent = "Braid/" BR_VERSION;
-    br_call_send(c);
+    br_call_pack(c, &packing, p->codec);
 }
 
 /* --- Dividing what was refused --------------------------------------------------------------- */

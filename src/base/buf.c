@@ -324,12 +324,8 @@ void br_rope_release(struct br_rope *r)
     *r = (struct br_rope){0};
 }
 
-struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data)
+static struct br_buf *rope_copy(const struct br_rope *r, struct br_pool *pool)
 {
-    if (r->n == 1 && r->v[0].buf) {
-        *ret_data = r->v[0].data;
-        return br_buf_ref(r->v[0].buf);
-    }
     struct br_buf *buf = br_buf_new(pool, r->len);
     if (!buf)
         return NULL;
@@ -337,6 +333,26 @@ struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const
         memcpy(buf->data + buf->len, r->v[i].data, r->v[i].len);
         buf->len += (uint32_t)r->v[i].len;
     }
-    *ret_data = buf->data;
     return buf;
+}
+
+struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data)
+{
+    if (r->n == 1 && r->v[0].buf) {
+        *ret_data = r->v[0].data;
+        return br_buf_ref(r->v[0].buf);
+    }
+    struct br_buf *buf = rope_copy(r, pool);
+    if (buf)
+        *ret_data = buf->data;
+    return buf;
+}
+
+const uint8_t *br_rope_bytes(const struct br_rope *r, struct br_pool *pool, struct br_buf **ret_copy)
+{
+    *ret_copy = NULL;
+    if (r->n == 1)
+        return r->v[0].data;
+    *ret_copy = rope_copy(r, pool);
+    return *ret_copy ? (*ret_copy)->data : NULL;
 }

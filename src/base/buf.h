@@ -114,3 +114,8 @@ void br_rope_release(struct br_rope *r);
 /* All bytes in one buffer, which the caller owns: the rope's own where it is a single whole one,
  * else a copy. `*ret_data` points at the first byte. NULL when there is no memory. */
 struct br_buf *br_rope_flat(const struct br_rope *r, struct br_pool *pool, const uint8_t **ret_data);
+
+/* All bytes in one place: where they are when the rope is a single slice (`*ret_copy` NULL), else in a
+ * copy, which the caller owns. No reference is touched, so that another thread may call it with a pool of
+ * its own while the rope's worker keeps the rope as it is. NULL when there is no memory. */
+const uint8_t *br_rope_bytes(const struct br_rope *r, struct br_pool *pool, struct br_buf **ret_copy);

@@ -14,12 +14,22 @@ void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeou
     br_list_init(&calls->list);
 }
 
+/* Leaves what is done for the call. */
+static void call_stop(struct br_call *c)
+{
+    if (c->job)
+        br_packing_job_leave(c->job);
+    else
+        br_client_cancel(c->client, &c->exchange);
+    c->job = NULL;
+}
+
 void br_calls_release(struct br_calls *calls)
 {
     while (calls->node && !br_list_empty(&calls->list)) {
         struct br_call *c = br_container_of(calls->list.next, struct br_call, link);
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
-        br_client_cancel(c->client, &c->exchange);
+        call_stop(c);
         br_call_end(c, &o);
     }
 }
@@ -68,21 +78,76 @@ static void on_done(struct br_exchange *x)
 static void on_timeout(struct br_timer *t)
 {
     struct br_call *c = br_container_of(t, struct br_call, timer);
-    br_client_cancel(c->client, &c->exchange);
-    struct br_outcome o = br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "no answer in %llu ms",
-                                           (unsigned long long)c->calls->timeout_ms);
+    struct br_outcome o =
+        br_outcome_retry(BR_STATUS_DEADLINE_EXCEEDED, 0, "%s in %llu ms",
+                         c->job ? "the request could not be compressed" : "no answer",
+                         (unsigned long long)c->calls->timeout_ms);
+    call_stop(c);
     br_call_end(c, &o);
+}
+
+static void call_begin(struct br_call *c)
+{
+    struct br_host *host = c->calls->node->host;
+    uint64_t timeout_ms = c->calls->timeout_ms;
+    if (c->until_ms || !timeout_ms)
+        return;
+    c->until_ms = br_host_mono_ms(host) + timeout_ms;
+    (void)br_host_timer(host, &c->timer, timeout_ms, on_timeout);
+}
+
+/* What is left of the time limit; 0: there is none. */
+static uint64_t call_left_ms(const struct br_call *c)
+{
+    uint64_t now = br_host_mono_ms(c->calls->node->host);
+    if (!c->until_ms)
+        return 0;
+    return c->until_ms > now ? c->until_ms - now : 1;
 }
 
 void br_call_send(struct br_call *c)
 {
-    const struct br_calls *calls = c->calls;
-    c->exchange.timeout_ms = calls->timeout_ms;
+    call_begin(c);
+    c->exchange.timeout_ms = call_left_ms(c);
     c->exchange.on_done = on_done;
     c->exchange.user = c;
-    if (calls->timeout_ms)
-        (void)br_host_timer(calls->node->host, &c->timer, calls->timeout_ms, on_timeout);
     br_client_send(c->client, &c->exchange);
+}
+
+/* The body is written, or could not be. */
+static void call_go(struct br_call *c, int rc)
+{
+    if (rc)
+        br_call_fail(c, rc);
+    else
+        br_call_send(c);
+}
+
+static void on_packed(void *arg, int rc, struct br_rope *body)
+{
+    struct br_call *c = arg;
+    c->job = NULL;
+    c->exchange.body = *body;
+    call_go(c, rc);
+}
+
+void br_call_pack(struct br_call *c, const struct br_packing *packing, struct br_codec *codec)
+{
+    struct br_host *host = c->calls->node->host;
+    struct br_rope *body = &c->exchange.body;
+    enum br_signal signal = c->item->signal;
+    if (body->len <= BR_PACKING_NOW || !br_packing_any(packing)) {
+        int rc = br_packing_write(packing, signal, codec, host->pool, body);
+        call_go(c, rc);
+        return;
+    }
+    c->job = br_packing_job_new(host, packing, signal, body, on_packed, c);
+    if (!c->job) {
+        br_call_fail(c, BR_ENOMEM);
+        return;
+    }
+    call_begin(c);
+    br_packing_job_start(c->job);
 }
 
 uint32_t br_call_delay(int64_t delay_ms)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "config/option.h"
+#include "egress/packing.h"
 #include "net/client.h"
 #include "pipeline/component.h"
 
@@ -25,7 +26,9 @@ struct br_call {
     struct br_item *item;
     struct br_client *client;
     struct br_exchange exchange; /* filled by the exporter but for on_done, user and timeout_ms */
+    struct br_packing_job *job;  /* NULL unless the body is being written in a thread */
     struct br_timer timer;
+    uint64_t until_ms; /* of the host's clock; 0: it has not begun, or has no time limit */
 };
 
 void br_calls_init(struct br_calls *calls, struct br_node *node, uint64_t timeout_ms,
@@ -40,6 +43,10 @@ struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct
 
 /* Sends the exchange; the item is finished when it is over. */
 void br_call_send(struct br_call *call);
+
+/* Writes the exchange's body first, with `codec` or in a thread by the body's size, in the time that the
+ * attempt has. `packing` is copied. */
+void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);
 
 /* Finishes the item and frees the call, before it was sent. */
 void br_call_end(struct br_call *call, const struct br_outcome *outcome);

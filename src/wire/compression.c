@@ -374,9 +374,9 @@ static int encode_deflate(struct br_codec *c, bool gzip, int level, const struct
                           size_t reserve, struct br_pool *pool, struct br_buf **ret)
 {
     struct libdeflate_compressor *d = deflate_of_level(c, level);
-    const uint8_t *in;
-    struct br_buf *flat = d ? br_rope_flat(payload, pool, &in) : NULL;
-    if (!flat)
+    struct br_buf *copy = NULL;
+    const uint8_t *in = d ? br_rope_bytes(payload, pool, &copy) : NULL;
+    if (!in)
         return BR_ENOMEM;
     size_t n = payload->len;
     size_t bound =
@@ -384,13 +384,13 @@ static int encode_deflate(struct br_codec *c, bool gzip, int level, const struct
     size_t size;
     struct br_buf *out = br_size_add(bound, reserve, &size) ? br_buf_new(pool, size) : NULL;
     if (!out) {
-        br_buf_unref(flat);
+        br_buf_unref(copy);
         return BR_ENOMEM;
     }
     uint8_t *at = out->data + reserve;
     size_t made = gzip ? libdeflate_gzip_compress(d, in, n, at, bound)
                        : libdeflate_zlib_compress(d, in, n, at, bound);
-    br_buf_unref(flat);
+    br_buf_unref(copy);
     out->len = (uint32_t)(reserve + made);
     br_buf_shrink(&out);
     *ret = out;
@@ -460,17 +460,4 @@ int br_compress(struct br_codec *c, enum br_encoding encoding, int level,
     if (encoding == BR_ENCODING_ZSTD)
         return encode_zstd(c, level, payload, reserve, pool, ret);
     return encode_deflate(c, encoding == BR_ENCODING_GZIP, level, payload, reserve, pool, ret);
-}
-
-int br_compress_rope(struct br_codec *c, enum br_encoding encoding, int level,
-                     struct br_rope *payload, struct br_pool *pool)
-{
-    struct br_buf *packed = NULL;
-    int rc = br_compress(c, encoding, level, payload, 0, pool, &packed);
-    if (rc)
-        return rc;
-    br_rope_release(payload);
-    rc = br_rope_add(payload, packed, packed->data, packed->len);
-    br_buf_unref(packed);
-    return rc;
 }

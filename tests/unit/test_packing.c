@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bodies of requests (egress/packing.h): written at once, or in a thread of the pool. By the OTLP
+ * exporters, and what Pyroscope is sent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "egress/packing.h"
+#include "support/fake_host.h"
+#include "support/fake_sink.h"
+#include "support/fault.h"
+#include "support/items.h"
+#include "support/rig.h"
+
+extern const struct br_component br_otlp_exporter;
+extern const struct br_component br_otlphttp_exporter;
+extern const struct br_component br_pyroscope_exporter;
+
+#define MANY 20000 /* spans or samples: over BR_PACKING_NOW bytes */
+
+struct fixture {
+    struct fake_host *h;
+    struct br_arena arena;
+    struct br_node node;
+    struct fake_tally tally;
+    uint64_t timeout_ms; /* of the last exchange */
+    bool never;
+};
+
+static struct fake_answer on_exchange(const struct br_exchange *x, void *arg)
+{
+    struct fixture *f = arg;
+    f->timeout_ms = x->timeout_ms;
+    return (struct fake_answer){.never = f->never};
+}
+
+static void start(struct fixture *f, const struct br_component *component, const char *yaml)
+{
+    *f = (struct fixture){.h = fake_host_new()};
+    f->h->answer = on_exchange;
+    f->h->answer_arg = f;
+    f->h->threads = true;
+    br_arena_init(&f->arena, 0);
+    f->node = rig_node(component, yaml, &f->h->host, &f->arena, NULL);
+    f->node.in_pipeline[BR_TRACES] = f->node.in_pipeline[BR_PROFILES] = true;
+    rig_node_start(&f->node);
+}
+
+static void start_otlp(struct fixture *f)
+{
+    start(f, &br_otlp_exporter, "{endpoint: \"http://localhost:1\", timeout: 5s}");
+}
+
+static void end(struct fixture *f)
+{
+    fake_host_end(f->h, &f->node, &f->arena);
+}
+
+static void on_done(struct br_item *item, void *arg)
+{
+    struct fake_tally *t = arg;
+    t->n++;
+    t->n_done += item->outcome.verdict == BR_DONE;
+}
+
+static void send(struct fixture *f, enum br_signal signal, uint32_t n)
+{
+    f->node.component->consume(&f->node, fake_tally_item(&f->tally, &f->h->host, signal, 0, n));
+    fake_host_turn(f->h);
+}
+
+static void work(struct fixture *f)
+{
+    assert_int_equal(fake_host_work(f->h), 1);
+    fake_host_turn(f->h);
+}
+
+/* The last body, plain; the caller owns it. */
+static struct br_buf *last_body(struct fixture *f, enum br_encoding encoding)
+{
+    struct br_codec *codec = br_codec_new();
+    const uint8_t *data;
+    struct br_buf *plain = NULL;
+    struct br_buf *flat = br_rope_flat(&f->h->last_body, f->h->host.pool, &data);
+    assert_int_equal(br_decompress(codec, encoding, data, f->h->last_body.len, BR_BUF_MAX,
+                                   f->h->host.pool, &plain, NULL),
+                     0);
+    br_buf_unref(flat);
+    br_codec_free(codec);
+    return plain;
+}
+
+static void expect_last(struct fixture *f, enum br_encoding encoding, uint32_t n)
+{
+    struct wire w = {0};
+    struct br_buf *plain = last_body(f, encoding);
+    items_traces(&w, 0, n, 2); /* as items_new */
+    assert_true(w.len > BR_PACKING_NOW);
+    assert_int_equal(plain->len, w.len);
+    assert_memory_equal(plain->data, w.data, w.len);
+    br_buf_unref(plain);
+    wire_free(&w);
+}
+
+static void others_are_sent_while_a_large_body_is_compressed(void **state)
+{
+    static const struct {
+        const char *name;
+        enum br_encoding encoding;
+    } cases[] = {{"gzip", BR_ENCODING_GZIP}, {"zstd", BR_ENCODING_ZSTD}};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct fixture f;
+        char yaml[128];
+        (void)snprintf(yaml, sizeof yaml, "{endpoint: \"http://localhost:1\", compression: %s}",
+                       cases[i].name);
+        start(&f, &br_otlp_exporter, yaml);
+        send(&f, BR_TRACES, MANY);
+        assert_int_equal(f.h->n_exchanges, 0);
+        send(&f, BR_TRACES, 1);
+        assert_int_equal(f.h->n_exchanges, 1);
+        assert_int_equal(f.tally.n_done, 1);
+        work(&f);
+        assert_int_equal(f.h->n_exchanges, 2);
+        assert_int_equal(f.tally.n_done, 2);
+        expect_last(&f, cases[i].encoding, MANY);
+        end(&f);
+    }
+}
+
+static void what_is_not_compressed_needs_no_thread(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, &br_otlp_exporter, "{endpoint: \"http://localhost:1\", compression: none}");
+    send(&f, BR_TRACES, MANY);
+    assert_int_equal(f.tally.n_done, 1);
+    assert_int_equal(fake_host_work(f.h), 0);
+    end(&f);
+}
+
+static void json_is_written_there(void **state)
+{
+    static const char begin[] = "{\"resourceSpans\":[{";
+    struct fixture f;
+    (void)state;
+    start(&f, &br_otlphttp_exporter, "{endpoint: \"http://localhost:1\", encoding: json}");
+    send(&f, BR_TRACES, MANY);
+    assert_int_equal(f.h->n_exchanges, 0);
+    work(&f);
+    assert_int_equal(f.tally.n_done, 1);
+    struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
+    size_t n = 0;
+    assert_memory_equal(plain->data, begin, sizeof begin - 1);
+    for (const uint8_t *at = plain->data, *stop = at + plain->len;
+         (at = memmem(at, (size_t)(stop - at), "\"spanId\"", 8)); at += 8)
+        n++;
+    assert_int_equal(n, MANY);
+    br_buf_unref(plain);
+    end(&f);
+}
+
+/* A sample in functions that are all called otherwise, so that the pprof is large, too. */
+static void put_functions(struct wire *w)
+{
+    char name[64];
+    size_t dictionary = wire_open(w, 2);
+    wire_len(w, 1, NULL, 0);
+    for (unsigned table = 2; table <= 3; table++) {
+        wire_len(w, table, NULL, 0);
+        for (unsigned i = 1; i <= MANY; i++) {
+            size_t row = wire_open(w, table);
+            size_t line = table == 2 ? wire_open(w, 3) : 0;
+            wire_varint(w, 1, i);
+            if (line)
+                wire_close(w, line);
+            wire_close(w, row);
+        }
+    }
+    wire_len(w, 4, NULL, 0);
+    wire_str(w, 5, "");
+    for (unsigned i = 1; i <= MANY; i++) {
+        (void)snprintf(name, sizeof name, "com.example.shop.checkout.function.%08u", i);
+        wire_str(w, 5, name);
+    }
+    wire_len(w, 6, NULL, 0);
+    wire_len(w, 7, NULL, 0);
+    size_t row = wire_open(w, 7), list = wire_open(w, 1);
+    for (unsigned i = 1; i <= MANY; i++)
+        wire_number(w, i);
+    wire_close(w, list);
+    wire_close(w, row);
+    wire_close(w, dictionary);
+}
+
+static void send_functions(struct fixture *f)
+{
+    struct wire w = {0};
+    size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
+    size_t sample = wire_open(&w, 2);
+    wire_varint(&w, 1, 1);
+    wire_varint(&w, 4, 1);
+    wire_close(&w, sample);
+    wire_i64(&w, 3, f->h->unix_ns);
+    wire_close(&w, profile);
+    wire_close(&w, scope);
+    wire_close(&w, part);
+    put_functions(&w);
+    struct br_item *item = items_walk(&f->h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    br_item_received(item);
+    item->done = on_done;
+    item->done_arg = &f->tally;
+    f->node.component->consume(&f->node, item);
+    fake_host_turn(f->h);
+}
+
+static void profiles_for_pyroscope_too(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
+    send_functions(&f);
+    assert_int_equal(f.h->n_exchanges, 0);
+    work(&f);
+    assert_int_equal(f.h->n_exchanges, 1);
+    assert_int_equal(f.tally.n_done, 1);
+    struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
+    assert_true(plain->len > BR_PACKING_NOW);
+    br_buf_unref(plain);
+    end(&f);
+}
+
+/* The time limit is the attempt's: what compressing took is not there any more for the answer. */
+static void the_time_limit_includes_it(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start_otlp(&f);
+    f.never = true;
+    send(&f, BR_TRACES, MANY);
+    fake_host_advance(f.h, 2000);
+    work(&f);
+    assert_int_equal(f.h->n_exchanges, 1);
+    assert_int_equal(f.timeout_ms, 3000);
+    fake_host_advance(f.h, 2999);
+    assert_int_equal(f.tally.n, 0);
+    fake_host_advance(f.h, 1);
+    assert_int_equal(f.tally.n_retry, 1);
+    assert_int_equal(f.tally.last.status, BR_STATUS_DEADLINE_EXCEEDED);
+    assert_string_equal(f.tally.last.text, "no answer in 5000 ms");
+    end(&f);
+}
+
+static void it_may_take_too_long(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start_otlp(&f);
+    send(&f, BR_TRACES, MANY);
+    fake_host_advance(f.h, 5000);
+    assert_int_equal(f.tally.n_retry, 1);
+    assert_int_equal(f.tally.last.status, BR_STATUS_DEADLINE_EXCEEDED);
+    assert_string_equal(f.tally.last.text, "the request could not be compressed in 5000 ms");
+    size_t taken = br_pool_taken(f.h->host.pool);
+    work(&f);
+    assert_int_equal(f.h->n_exchanges, 0);
+    assert_int_equal(f.tally.n, 1);
+    assert_int_equal(br_pool_live(f.h->host.pool), 0);
+    assert_int_equal(br_pool_taken(f.h->host.pool), taken);
+    end(&f);
+}
+
+static void the_exporter_may_end_meanwhile(void **state)
+{
+    static const struct br_component *const components[] = {&br_otlp_exporter,
+                                                            &br_pyroscope_exporter};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(components); i++) {
+        struct fixture f;
+        start(&f, components[i], "{endpoint: \"http://localhost:1\"}");
+        send_functions(&f);
+        assert_int_equal(f.tally.n, 0);
+        f.node.component->destroy(&f.node);
+        fake_host_turn(f.h);
+        assert_int_equal(f.tally.n, 1);
+        br_free(f.node.state);
+        br_arena_release(&f.arena);
+        fake_host_check_ledger(f.h);
+        assert_int_equal(f.h->n_works, 1);
+        fake_host_free(f.h); /* it works off what is left, and fails when a buffer is */
+    }
+}
+
+/* A job that is under way goes on; what it makes is not wanted any more. */
+static void on_packed(void *arg, int rc, struct br_rope *body)
+{
+    (void)rc;
+    (void)body;
+    *(bool *)arg = true;
+}
+
+static void what_was_begun_ends_unheard(void **state)
+{
+    const struct br_packing packing = {.encoding = BR_ENCODING_GZIP};
+    struct fake_host *h = fake_host_new();
+    struct br_buf *buf = br_buf_new(h->host.pool, 1000);
+    struct br_rope body = {0};
+    bool called = false;
+    (void)state;
+    h->threads = true;
+    assert_int_equal(br_rope_add(&body, buf, memset(buf->data, 'x', 1000), 1000), 0);
+    br_buf_unref(buf);
+    struct br_packing_job *job =
+        br_packing_job_new(&h->host, &packing, BR_TRACES, &body, on_packed, &called);
+    assert_int_equal(body.n, 0);
+    br_packing_job_start(job);
+    h->works[0]->run(h->works[0]);
+    br_packing_job_leave(job);
+    h->n_works = 0;
+    h->works[0]->done(h->works[0]);
+    assert_false(called);
+    fake_host_free(h);
+}
+
+struct shortage {
+    const struct br_component *component;
+    const char *yaml;
+};
+
+static void run_short(void *arg)
+{
+    const struct shortage *s = arg;
+    struct fixture f;
+    start(&f, s->component, s->yaml);
+    struct br_item *item = fake_tally_item(&f.tally, &f.h->host, BR_TRACES, 0, MANY);
+    fault_start();
+    f.node.component->consume(&f.node, item);
+    (void)fake_host_work(f.h);
+    fake_host_turn(f.h);
+    fault_stop();
+    assert_int_equal(f.tally.n, 1);
+    assert_true(f.tally.n_done == 1 || (fault_failed() && f.tally.n_retry == 1));
+    end(&f);
+}
+
+static void without_memory_it_is_tried_again(void **state)
+{
+    static const struct shortage cases[] = {
+        {&br_otlp_exporter, "{endpoint: \"http://localhost:1\"}"},
+        {&br_otlphttp_exporter, "{endpoint: \"http://localhost:1\", compression: zstd}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
+        fault_each("a large request", run_short, (void *)(uintptr_t)&cases[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_are_sent_while_a_large_body_is_compressed),
+        cmocka_unit_test(what_is_not_compressed_needs_no_thread),
+        cmocka_unit_test(json_is_written_there),
+        cmocka_unit_test(profiles_for_pyroscope_too),
+        cmocka_unit_test(the_time_limit_includes_it),
+        cmocka_unit_test(it_may_take_too_long),
+        cmocka_unit_test(the_exporter_may_end_meanwhile),
+        cmocka_unit_test(what_was_begun_ends_unheard),
+        cmocka_unit_test(without_memory_it_is_tried_again),
+    };
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    return cmocka_run_group_tests_name("packing", tests, NULL, NULL);
+}
