@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The folder is looked at, not watched: a timer and readdir work on every file system, and a file
- * is complete when it has not changed between two looks. Reading a local file of bounded size
- * blocks for less time than a scrape takes to be converted.
+ * is complete when it has not changed between two looks. A large file is read and converted in a
+ * thread, all else here.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,13 +17,13 @@
 #include "receivers/pprof/pprof.h"
 
 #define FILES_MAX 10000 /* that are known at a time; further ones wait */
-#define BUSY_MAX 4      /* files in the pipeline at a time */
+#define BUSY_MAX 4      /* files that are read or in the pipeline at a time */
 #define LOG_EVERY_MS 60000
 #define NS_PER_MS 1000000
 
 enum state {
     WATCHED, /* until it has not changed for an interval */
-    BUSY,    /* in the pipeline */
+    BUSY,    /* being read, or in the pipeline */
     OVER,    /* taken or refused: nothing more happens unless it changes */
 };
 
@@ -39,6 +39,8 @@ struct file {
     struct identity is;
     uint64_t since_ms; /* it has been the same */
     uint64_t look;     /* number of the last look that saw it */
+    int fd;            /* while it is read */
+    struct pprof_reading *reading; /* NULL unless a thread has it */
     struct br_item *item;
 };
 
@@ -127,6 +129,18 @@ static void end(struct file *x, enum br_verdict verdict)
 
 static void look(struct br_timer *t);
 
+/* It was BUSY. */
+static void leave(struct file *x, enum br_verdict verdict)
+{
+    struct pprof_folder *f = x->folder;
+    f->n_busy--;
+    end(x, verdict);
+    if (f->stopping && f->n_busy == 0 && f->on_idle)
+        f->on_idle(f->on_idle_arg);
+    else if (!f->stopping && f->n_busy == 0 && f->more)
+        (void)br_host_timer(f->node->host, &f->timer, 0, look);
+}
+
 static void on_done(struct br_item *item, void *arg)
 {
     struct file *x = arg;
@@ -137,98 +151,134 @@ static void on_done(struct br_item *item, void *arg)
                                                  : f->meter.failed;
     *by[BR_PROFILES] += item->received_items;
     x->item = NULL;
-    f->n_busy--;
     if (o->verdict == BR_REJECT)
         complain(f, x->name, o->text);
-    end(x, o->verdict);
-    if (f->stopping && f->n_busy == 0 && f->on_idle)
-        f->on_idle(f->on_idle_arg);
-    else if (!f->stopping && f->n_busy == 0 && f->more)
-        (void)br_host_timer(f->node->host, &f->timer, 0, look);
+    leave(x, o->verdict);
 }
 
 /* --- Taking a file ---------------------------------------------------------------------------- */
 
-static int read_bytes(struct file *x, int fd, struct br_buf **ret, struct br_err *err)
+static int open_file(struct file *x, struct br_err *err)
 {
     struct pprof_folder *f = x->folder;
+    char path[4096];
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+    x->fd = -1;
+    if (join(path, sizeof path, f->config->path, x->name))
+        x->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (x->fd < 0)
+        return br_err_set(err, BR_EIO, "cannot be opened: %s", strerror(errno));
+    if (fstat(x->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return br_err_set(err, BR_EIO, "cannot be read");
     x->is = identify(&st);
     if (x->is.size > f->reader->max)
         return br_err_set(err, BR_ETOOBIG, "larger than max_profile_size");
-    struct br_buf *buf = br_buf_new(f->reader->host->pool, (size_t)x->is.size);
-    if (!buf)
-        return br_err_set(err, BR_ENOMEM, "out of memory");
-    while (buf->len < x->is.size) {
-        ssize_t n = read(fd, buf->data + buf->len, (size_t)x->is.size - buf->len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            br_buf_unref(buf);
-            return br_err_set(err, BR_EIO, "%s", n < 0 ? strerror(errno) : "became shorter");
-        }
-        buf->len += (uint32_t)n;
-    }
-    *ret = buf;
     return 0;
 }
 
-static int open_file(struct file *x, struct br_buf **ret, struct br_err *err)
+/* From the beginning: it may be read again in a thread. */
+static int read_bytes(const struct file *x, struct br_buf *buf, struct br_err *err)
 {
-    char path[4096];
-    int fd = -1;
-    if (join(path, sizeof path, x->folder->config->path, x->name))
-        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return br_err_set(err, BR_EIO, "cannot be opened: %s", strerror(errno));
-    int rc = read_bytes(x, fd, ret, err);
-    (void)close(fd);
-    return rc;
+    while (buf->len < x->is.size) {
+        ssize_t n = pread(x->fd, buf->data + buf->len, (size_t)x->is.size - buf->len, buf->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return br_err_set(err, BR_EIO, "%s", n < 0 ? strerror(errno) : "became shorter");
+        buf->len += (uint32_t)n;
+    }
+    return 0;
 }
 
-static int read_item(struct file *x, struct br_item **ret, struct br_err *err)
+static int load(struct br_reading *r)
+{
+    const struct file *x = r->arg;
+    size_t size = (size_t)x->is.size;
+    if (size > r->max_now)
+        return BR_EAGAIN;
+    r->scope.max += size * (BR_READING_GROWTH + 1); /* the file itself is not there yet */
+    struct br_buf *buf = br_buf_new(r->host->pool, size);
+    if (!buf)
+        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+    br_reading_replace(r, buf);
+    return read_bytes(x, buf, &r->err);
+}
+
+/* In whichever thread. Of the file only what does not change while it is BUSY. */
+static int read_item(struct br_reading *r)
+{
+    const struct file *x = r->arg;
+    const struct pprof_folder *f = x->folder;
+    enum br_profile_format format = BR_FORMAT_PPROF;
+    int rc = load(r);
+    if (rc == 0)
+        rc = pprof_unpack(r);
+    if (rc)
+        return rc;
+    const struct br_buf *plain = br_reading_bytes(r);
+    const struct br_profile_source s = {.data = plain->data,
+                                        .len = plain->len,
+                                        .resource = &f->resource,
+                                        .start_ns = x->is.changed_ns,
+                                        .end_ns = x->is.changed_ns,
+                                        .sample_rate = f->config->sample_rate,
+                                        .from_file = true};
+    rc = pprof_guess(s.data, s.len, &format, &r->err);
+    return rc ? rc : pprof_read(r, format, &s);
+}
+
+static void close_file(struct file *x)
+{
+    if (x->fd >= 0)
+        (void)close(x->fd);
+    x->fd = -1;
+}
+
+static void give_up(struct file *x, int rc, const char *why)
 {
     struct pprof_folder *f = x->folder;
-    struct br_buf *buf = NULL, *plain = NULL;
-    enum br_profile_format format = BR_FORMAT_PPROF;
-    struct br_profile_source s = {
-        .resource = &f->resource, .sample_rate = f->config->sample_rate, .from_file = true};
-    int rc = open_file(x, &buf, err);
-    s.start_ns = s.end_ns = x->is.changed_ns;
-    if (rc == 0)
-        rc = pprof_unpack(f->reader, buf->data, buf->len, &plain, &s.data, &s.len, err);
-    if (rc == 0)
-        rc = pprof_guess(s.data, s.len, &format, err);
-    if (rc == 0)
-        rc = pprof_read(f->reader, format, &s, ret, err);
-    br_buf_unref(plain);
-    br_buf_unref(buf);
-    return rc;
+    if (rc == BR_ENOMEM) {
+        leave(x, BR_RETRY);
+        return;
+    }
+    *f->meter.failed[BR_PROFILES] += 1;
+    complain(f, x->name, why);
+    leave(x, BR_REJECT);
+}
+
+static void on_read(void *arg, struct br_reading *r, int rc)
+{
+    struct file *x = arg;
+    close_file(x);
+    if (rc) {
+        give_up(x, rc, br_reading_why(r, rc));
+        return;
+    }
+    x->item = r->item;
+    r->item = NULL;
+    if (!x->item) {
+        leave(x, BR_DONE);
+        return;
+    }
+    br_item_received(x->item);
+    x->item->done = on_done;
+    x->item->done_arg = x;
+    br_node_forward(x->folder->node, x->item);
 }
 
 static void take(struct file *x)
 {
     struct pprof_folder *f = x->folder;
     struct br_err err = {0};
-    int rc = read_item(x, &x->item, &err);
-    if (rc == BR_ENOMEM) {
-        end(x, BR_RETRY);
-    } else if (rc != 0) {
-        *f->meter.failed[BR_PROFILES] += 1;
-        complain(f, x->name, err.text);
-        end(x, BR_REJECT);
-    } else if (!x->item) {
-        end(x, BR_DONE);
-    } else {
-        x->state = BUSY;
-        f->n_busy++;
-        br_item_received(x->item);
-        x->item->done = on_done;
-        x->item->done_arg = x;
-        br_node_forward(f->node, x->item);
+    x->state = BUSY;
+    f->n_busy++;
+    int rc = open_file(x, &err);
+    if (rc == 0) {
+        pprof_reader_start(f->reader, NULL, read_item, x, on_read, x, &x->reading);
+        return;
     }
+    close_file(x);
+    give_up(x, rc, err.text);
 }
 
 /* --- Looking ---------------------------------------------------------------------------------- */
@@ -247,6 +297,7 @@ static struct file *find(struct pprof_folder *f, const char *name)
     if (!x)
         return NULL;
     x->folder = f;
+    x->fd = -1;
     memcpy(x->name, name, len);
     if (br_map_put(f->files, name, len, x, NULL) == 0)
         return x;
@@ -398,6 +449,10 @@ void pprof_folder_stop(struct pprof_folder *f, void (*on_idle)(void *arg), void 
 static void free_file(void *arg)
 {
     struct file *x = arg;
+    if (x->reading) {
+        pprof_reading_leave(x->reading);
+        close_file(x);
+    }
     if (x->item)
         x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
     br_free(x);

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 
 struct pprof {
-    struct br_codec *codec;
     struct pprof_reader reader; /* of scrapes and files */
     struct pprof_scraper *scraper;
     struct pprof_folder *folder;
@@ -27,10 +26,8 @@ static int pprof_create(struct br_node *node, struct br_err *err)
     struct pprof *p = node->state;
     const struct pprof_config *c = node->config;
     p->node = node;
-    p->codec = br_codec_new();
-    if (!p->codec)
+    if (pprof_reader_init(&p->reader, node->host, (size_t)c->max_profile_size))
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    pprof_reader_init(&p->reader, node->host, p->codec, (size_t)c->max_profile_size);
     int rc = c->targets.n ? pprof_scraper_new(node, &p->reader, &p->scraper, err) : 0;
     if (rc == 0 && c->file && node->host->worker == 0)
         rc = pprof_folder_new(node, &p->reader, &p->folder, err);
@@ -80,7 +77,6 @@ static void pprof_destroy(struct br_node *node)
     pprof_scraper_free(p->scraper);
     pprof_folder_free(p->folder);
     pprof_reader_release(&p->reader);
-    br_codec_free(p->codec);
 }
 
 extern const struct br_component br_pprof_receiver;

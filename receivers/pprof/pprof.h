@@ -8,6 +8,7 @@
 #pragma once
 
 #include "ingest/intake.h"
+#include "ingest/reading.h"
 #include "otlp/build.h"
 #include "pipeline/keep.h"
 #include "profile/name.h"
@@ -93,33 +94,50 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 
 /* --- Bytes to items (reader.c) ---------------------------------------------------------------- */
 
+/* Plain bytes that are converted at once: what takes about two milliseconds. */
+#define PPROF_READ_NOW (256u << 10)
+
+/* What scrapes and files are read with. */
 struct pprof_reader {
     struct br_host *host;
-    struct br_codec *codec; /* borrowed */
-    struct br_build *build;
+    struct br_workbench bench;
     size_t max; /* of a profile, unpacked */
 };
 
-void pprof_reader_init(struct pprof_reader *r, struct br_host *host, struct br_codec *codec,
-                       size_t max);
-void pprof_reader_release(struct pprof_reader *r);
+/* Returns 0 or BR_ENOMEM. */
+int pprof_reader_init(struct pprof_reader *r, struct br_host *host, size_t max);
+void pprof_reader_release(struct pprof_reader *r); /* accepts a zeroed one */
+
+/* A reading that a thread has. */
+struct pprof_reading;
+
+/* Called in the worker when a reading is over; what `r` has of an item, and leaves there, is freed. */
+typedef void pprof_end_fn(void *user, struct br_reading *r, int rc);
+
+/* Has `body` (NULL: `read` finds its bytes itself) read: at once or, when it is large, in a thread. `arg`
+ * is br_reading.arg; it and what it points to stay, and nobody changes them, until `end` is called: at
+ * once, or later. `*ret` is the reading while a thread has it, and NULL otherwise; it stays where it is. */
+void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn *read,
+                        const void *arg, pprof_end_fn *end, void *user, struct pprof_reading **ret);
+
+/* Gives a reading up: it is not running any more when this returns, and `end` is not called. Accepts
+ * NULL. */
+void pprof_reading_leave(struct pprof_reading *x);
 
 /* True for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len);
 
-/* Takes gzip off, told by its magic: `*ret` and `*ret_len` point into `data`, or into `*ret_buf`,
- * which the caller then owns (else it is NULL). Returns 0 or a code of br_decompress. */
-int pprof_unpack(struct pprof_reader *r, const uint8_t *data, size_t len, struct br_buf **ret_buf,
-                 const uint8_t **ret, size_t *ret_len, struct br_err *err);
+/* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it. Returns as
+ * br_reading_decompress. */
+int pprof_unpack(struct br_reading *r);
 
 /* The format by the content; nothing at all is empty text. Returns 0, or BR_EINVAL with a sentence.
  */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
-/* An item, not yet in the ledger, out of plain bytes; NULL for a profile without samples. Returns 0
+/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for a profile without samples. Returns 0
  * or a code with its sentence. */
-int pprof_read(struct pprof_reader *r, enum br_profile_format format,
-               const struct br_profile_source *s, struct br_item **ret, struct br_err *err);
+int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s);
 
 /* --- The parts -------------------------------------------------------------------------------- */
 

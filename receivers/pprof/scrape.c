@@ -92,58 +92,85 @@ static void succeed(struct pprof_job *j, enum pprof_result result)
     j->failing = false;
 }
 
-static size_t scratch_max(const struct pprof_reader *r)
+static size_t scratch_max(const struct br_reading *r)
 {
-    return r->max > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX : r->max * COMPARED_GROWTH;
+    return r->max_body > BR_BUF_MAX / COMPARED_GROWTH ? BR_BUF_MAX : r->max_body * COMPARED_GROWTH;
 }
 
-static int read_profile(struct pprof_job *j, const uint8_t *data, size_t len, struct br_item **ret,
-                        struct br_err *err)
+/* What a comparison keeps has a bound of its own (delta.h); what is sent may take as much as without. */
+static int compare(struct br_reading *r, struct pprof_delta *delta, struct br_arena *arena,
+                   const uint8_t **data, size_t *len)
 {
-    struct pprof_scraper *s = j->target->scraper;
-    const struct pprof_profile_config *p = pprof_profile_config(s->config, j->kind);
+    int64_t before = r->scope.used;
+    size_t max = r->scope.max;
+    r->scope.max += max;
+    int rc = pprof_delta_take(delta, *data, *len, arena, data, len, &r->err);
+    int64_t kept = r->scope.used - before;
+    r->scope.max = max + (kept > 0 ? (size_t)kept : 0);
+    return rc;
+}
+
+/* In whichever thread. Of the job only what does not change while it is read. */
+static int read_profile(struct br_reading *r)
+{
+    const struct pprof_job *j = r->arg;
+    const struct pprof_profile_config *p = pprof_profile_config(j->target->scraper->config, j->kind);
     struct br_arena arena;
-    int rc = 0;
-    br_arena_init(&arena, scratch_max(s->reader));
-    if (j->delta)
-        rc = pprof_delta_take(j->delta, data, len, &arena, &data, &len, err);
-    struct br_profile_source source = {.data = data,
-                                       .len = len,
-                                       .resource = &j->target->resource,
-                                       .pyroscope_name = kinds[j->kind].name,
-                                       .start_ns = br_host_unix_ns(s->node->host)};
-    source.end_ns = source.start_ns;
-    source.cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta;
+    int rc = pprof_unpack(r);
+    const struct br_buf *plain = br_reading_bytes(r);
+    const uint8_t *data = plain ? plain->data : NULL;
+    size_t len = plain ? plain->len : 0;
+    br_arena_init(&arena, scratch_max(r));
+    if (rc == 0 && j->delta)
+        rc = compare(r, j->delta, &arena, &data, &len);
+    const struct br_profile_source source = {
+        .data = data,
+        .len = len,
+        .resource = &j->target->resource,
+        .pyroscope_name = kinds[j->kind].name,
+        .start_ns = r->now_ns,
+        .end_ns = r->now_ns,
+        .cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta};
     if (rc == 0 && len > 0)
-        rc = pprof_read(s->reader, BR_FORMAT_PPROF, &source, ret, err);
+        rc = pprof_read(r, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
     return rc;
 }
 
-static void take(struct pprof_job *j, const struct br_buf *body)
+static void send(struct pprof_job *j, struct br_item *item)
 {
     struct pprof_scraper *s = j->target->scraper;
-    struct br_buf *plain;
-    const uint8_t *data;
-    size_t len;
-    struct br_item *item = NULL;
-    struct br_err err = {0};
-    int rc = pprof_unpack(s->reader, body ? body->data : NULL, body ? body->len : 0, &plain, &data,
-                          &len, &err);
-    if (rc == 0)
-        rc = read_profile(j, data, len, &item, &err);
-    br_buf_unref(plain);
-    if (rc != 0) {
-        *s->meter.failed[BR_PROFILES] += 1;
-        fail(j, err.text);
-        return;
-    }
-    succeed(j, item ? PPROF_OK : PPROF_EMPTY);
-    if (!item)
-        return;
     *s->meter.accepted[BR_PROFILES] += item->n_items;
     br_item_received(item);
     br_keeper_send(s->keeper, item);
+}
+
+static void on_read(void *arg, struct br_reading *r, int rc)
+{
+    struct pprof_job *j = arg;
+    struct pprof_scraper *s = j->target->scraper;
+    struct br_item *item = r->item;
+    r->item = NULL;
+    s->n_reading--;
+    if (j->forget)
+        pprof_delta_clear(j->delta);
+    j->forget = false;
+    if (rc != 0) {
+        *s->meter.failed[BR_PROFILES] += 1;
+        fail(j, br_reading_why(r, rc));
+    } else {
+        succeed(j, item ? PPROF_OK : PPROF_EMPTY);
+    }
+    if (item)
+        send(j, item);
+    pprof_scraper_report(s);
+}
+
+static void take(struct pprof_job *j, struct br_buf *body)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    s->n_reading++;
+    pprof_reader_start(s->reader, body, read_profile, j, on_read, j, &j->reading);
 }
 
 /* Go's "Could not enable CPU profiling: cpu profiling already in use": somebody else looks. */
@@ -206,7 +233,7 @@ static void scrape(struct pprof_job *j)
 {
     struct pprof_scraper *s = j->target->scraper;
     struct br_host *host = s->node->host;
-    if (j->busy) {
+    if (j->busy || j->reading) {
         note(j, PPROF_BUSY);
         return;
     }
@@ -252,7 +279,9 @@ void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms)
     j->interval_ms = interval_ms;
     if (interval_ms == 0) {
         (void)br_host_timer_park(host, &j->beat, on_beat);
-        pprof_delta_clear(j->delta);
+        j->forget = j->reading != NULL;
+        if (!j->forget)
+            pprof_delta_clear(j->delta);
         return;
     }
     if (rested || now + delay_ms < j->due_ms)
@@ -269,4 +298,12 @@ void pprof_job_stop(struct pprof_job *j)
     j->interval_ms = 0;
     br_host_timer_stop(host, &j->beat);
     br_host_timer_stop(host, &j->timeout);
+}
+
+void pprof_job_leave(struct pprof_job *j)
+{
+    if (!j->reading)
+        return;
+    j->target->scraper->n_reading--;
+    pprof_reading_leave(j->reading);
 }

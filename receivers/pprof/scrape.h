@@ -38,6 +38,8 @@ struct pprof_job {
     uint64_t due_ms;               /* the next beat */
     uint64_t timeout_ms;           /* of the request under way */
     bool busy, failing;
+    bool forget; /* what it compares with, when the reading under way has ended */
+    struct pprof_reading *reading; /* of what came; NULL unless a thread has it */
     enum pprof_result last;
     struct pprof_delta *delta; /* NULL: what comes is sent */
     struct br_exchange exchange;
@@ -81,9 +83,13 @@ struct pprof_scraper {
     size_t n_rules;
     struct br_timer rules_end; /* parked from start on */
     bool stopping;
+    unsigned n_reading; /* jobs of which a thread reads something */
     void (*on_idle)(void *arg);
     void *on_idle_arg;
 };
+
+/* Tells who waits for the end when nothing is read or kept any more. */
+void pprof_scraper_report(struct pprof_scraper *s);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 
@@ -94,8 +100,11 @@ uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kin
  * that is sooner); 0: rests, and what it compared with is forgotten. What is under way goes on. */
 void pprof_job_set(struct pprof_job *j, uint64_t interval_ms, uint64_t delay_ms);
 
-/* Ends what is under way and all timers. */
+/* Ends the request under way and all timers; what has come is still read. */
 void pprof_job_stop(struct pprof_job *j);
+
+/* Gives up what is being read, too. */
+void pprof_job_leave(struct pprof_job *j);
 
 /* --- Rules (rules.c) -------------------------------------------------------------------------- */
 

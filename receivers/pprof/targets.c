@@ -123,10 +123,10 @@ static void consume(struct br_consumer *self, struct br_item *item)
     br_node_forward(br_container_of(self, struct pprof_scraper, next)->node, item);
 }
 
-static void report_idle(struct pprof_scraper *s)
+void pprof_scraper_report(struct pprof_scraper *s)
 {
     void (*on_idle)(void *) = s->on_idle;
-    if (!s->stopping || !on_idle || !br_keeper_idle(s->keeper))
+    if (!s->stopping || !on_idle || s->n_reading || !br_keeper_idle(s->keeper))
         return;
     s->on_idle = NULL;
     on_idle(s->on_idle_arg);
@@ -134,7 +134,7 @@ static void report_idle(struct pprof_scraper *s)
 
 static void on_kept_end(void *arg)
 {
-    report_idle(arg);
+    pprof_scraper_report(arg);
 }
 
 static void make_metrics(struct pprof_scraper *s)
@@ -237,7 +237,7 @@ void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), voi
     s->on_idle = on_idle;
     s->on_idle_arg = arg;
     stop_jobs(s);
-    report_idle(s);
+    pprof_scraper_report(s);
 }
 
 void pprof_scraper_free(struct pprof_scraper *s)
@@ -248,8 +248,10 @@ void pprof_scraper_free(struct pprof_scraper *s)
     stop_jobs(s);
     for (size_t i = 0; i < s->n_targets; i++) {
         br_client_free(s->targets[i].client);
-        for (int k = 0; k < PPROF_KINDS; k++)
+        for (int k = 0; k < PPROF_KINDS; k++) {
+            pprof_job_leave(&s->targets[i].jobs[k]);
             pprof_delta_free(s->targets[i].jobs[k].delta);
+        }
     }
     br_keeper_free(s->keeper);
     br_arena_release(&s->arena);

@@ -183,8 +183,6 @@ static int read_plain(struct reading *p, const struct ask *ask, const struct br_
     struct br_profile_source source = {0};
     struct br_addition resource = {0};
     enum br_profile_format format = ask->format;
-    struct pprof_reader reader = {
-        .host = r->host, .codec = r->bench->codec, .build = r->bench->build, .max = r->max_body};
     int rc = ask->has_format ? 0 : pprof_guess(plain->data, plain->len, &format, &r->err);
     struct ask guessed = *ask;
     guessed.format = format;
@@ -192,24 +190,7 @@ static int read_plain(struct reading *p, const struct ask *ask, const struct br_
         rc = make_source(p, &guessed, &source, &resource);
     source.data = plain->data;
     source.len = plain->len;
-    if (rc == 0)
-        rc = pprof_read(&reader, format, &source, &r->item, &r->err);
-    r->bench->build = reader.build;
-    return rc;
-}
-
-/* Takes gzip off what is gzip, whatever its header said. */
-static int unpack(struct br_reading *r)
-{
-    int rc = br_reading_unpack(r);
-    const struct br_buf *bytes = br_reading_bytes(r);
-    struct br_buf *plain = NULL;
-    if (rc || !pprof_is_gzip(bytes->data, bytes->len))
-        return rc;
-    rc = br_reading_decompress(r, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
-    if (rc == 0)
-        br_reading_replace(r, plain);
-    return rc;
+    return rc ? rc : pprof_read(r, format, &source);
 }
 
 static int read_request(struct br_reading *r)
@@ -218,7 +199,7 @@ static int read_request(struct br_reading *r)
     struct ask ask = {0};
     int rc = read_query(&p, &ask);
     if (rc == 0)
-        rc = unpack(r);
+        rc = pprof_unpack(r);
     if (rc == 0)
         rc = read_plain(&p, &ask, br_reading_bytes(r));
     if (rc == 0 && !r->item) /* a profile without samples is taken, too */
@@ -245,10 +226,7 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     br_http_reply(x->door->http, r, &a);
 }
 
-/* Plain bytes that are converted at once: what takes about two milliseconds. */
-#define READ_NOW (256u << 10)
-
-static const struct br_intake_kind kind = {read_request, READ_NOW, NULL, answer};
+static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, NULL, answer};
 
 static void begin(struct br_service *self, struct br_request *request)
 {

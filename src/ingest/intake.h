@@ -51,7 +51,7 @@ struct br_intake_kind {
     /* Makes an item of the body, in whichever thread (reading.h). Returns 0 with r->item set;
      * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now; BR_ETOOBIG
      * or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
-    int (*read)(struct br_reading *r);
+    br_read_fn *read;
     size_t read_now; /* plain bytes of a body that is read at once */
     /* For figures of the receiver's own: a reading has ended well. NULL: there are none. */
     void (*on_read)(struct br_intake *x, const struct br_reading *r);

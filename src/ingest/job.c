@@ -4,23 +4,16 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ingest/pieces.h"
+#include "ingest/reading_job.h"
 
-/* A reading in a thread, with a host, a pool and a workbench of its own, and a copy of what was asked:
- * the client may go away meanwhile. */
+/* A reading in a thread, with a copy of what was asked: the client may go away meanwhile. */
 struct br_intake_job {
-    struct br_work work;
+    struct br_reading_job job;
     struct br_list link; /* the ingest's jobs */
     struct br_intake *x; /* NULL once that was given up */
-    struct br_host host;
-    struct br_workbench bench;
-    struct br_reading reading;
     struct br_request asked;
     struct br_header *headers;
     char *text; /* of the query and the headers */
-    struct br_host *home;
-    const struct br_intake_kind *kind;
-    int rc;
 };
 
 /* --- What was asked --------------------------------------------------------------------------- */
@@ -62,11 +55,6 @@ static int copy_request(struct br_intake_job *job, const struct br_request *r)
 
 /* --- Readings --------------------------------------------------------------------------------- */
 
-static size_t scope_max(const struct br_buf *body)
-{
-    return (size_t)body->len * BR_READING_GROWTH + BR_READING_ROOM;
-}
-
 static void reading_init(struct br_reading *r, const struct br_intake *x, struct br_host *home,
                          struct br_buf *body)
 {
@@ -85,57 +73,15 @@ static void reading_init(struct br_reading *r, const struct br_intake *x, struct
     br_list_init(&r->pieces);
 }
 
-static void reading_drop(struct br_reading *r)
-{
-    br_pieces_free(&r->pieces);
-    br_item_free(r->item);
-    r->item = NULL;
-}
-
-/* What was refused for the budget is more than an idle process has: the body, which stays, and the rest. */
-static bool reading_never_fits(const struct br_reading *r)
-{
-    const struct br_memory *memory = r->host->memory;
-    return memory && r->scope.refused && r->body->cap + r->scope.wanted > br_memory_largest(memory);
-}
-
-/* Reads inside the scope; what memory refuses is told apart from what is wrong. */
-static int reading_run(struct br_reading *r, const struct br_intake_kind *kind)
-{
-    br_mem_scope_begin(&r->scope, scope_max(r->body), r->host->memory);
-    int rc = kind->read(r);
-    if (rc)
-        reading_drop(r);
-    br_reading_replace(r, NULL);
-    br_mem_scope_end(&r->scope);
-    if (rc == BR_ENOMEM && !r->scope.full && reading_never_fits(r))
-        return br_err_set(&r->err, BR_ETOOBIG, "reading it takes more memory than the limit ever leaves");
-    if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
-        return rc;
-    r->invalid = BR_STATUS_INVALID_ARGUMENT;
-    r->err = (struct br_err){0};
-    return br_err_set(&r->err, BR_EINVAL, "reading it takes more than %zu bytes of memory: %u times its size",
-                      r->scope.max, BR_READING_GROWTH);
-}
-
 static void reading_fail(struct br_intake *x, const struct br_reading *r, int rc)
 {
-    const char *why = r->err.text[0] ? r->err.text : br_strerror(rc);
+    const char *why = br_reading_why(r, rc);
     if (rc == BR_ENOMEM)
-        br_intake_refuse(x, r->scope.refused ? "memory limit reached" : why);
+        br_intake_refuse(x, why);
     else if (rc == BR_ETOOBIG || rc == BR_EFULL)
         br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED, why);
     else
         br_intake_reject(x, r->invalid, why);
-}
-
-/* What was made in a thread becomes the worker's. */
-static void reading_move(struct br_reading *r, struct br_host *home)
-{
-    if (r->item)
-        br_item_move(r->item, home);
-    for (struct br_list *l = r->pieces.next; l != &r->pieces; l = l->next)
-        br_item_move(br_container_of(l, struct br_item, link), home);
 }
 
 /* In the worker: the reading has ended. */
@@ -144,74 +90,51 @@ static void reading_end(struct br_intake *x, struct br_reading *r, int rc)
     if (rc == 0 && r->n_left_out)
         rc = br_intake_partly(x, r->n_left_out, r->invalid, r->left_out);
     if (rc) {
-        reading_drop(r);
+        br_reading_drop(r);
         reading_fail(x, r, rc);
         return;
     }
     if (x->kind->on_read)
         x->kind->on_read(x, r);
-    br_intake_send(x, r->item, &r->pieces);
+    struct br_item *item = r->item;
+    r->item = NULL;
+    br_intake_send(x, item, &r->pieces);
 }
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
 static void job_free(struct br_intake_job *job)
 {
-    br_buf_unref(job->reading.body);
-    br_workbench_release(&job->bench);
-    br_pool_free(job->host.pool);
+    br_reading_job_release(&job->job);
     br_free(job->headers);
     br_free(job->text);
     br_free(job);
 }
 
-static void on_run(struct br_work *work)
-{
-    struct br_intake_job *job = br_container_of(work, struct br_intake_job, work);
-    job->rc = reading_run(&job->reading, job->kind);
-    br_walk_memo_release(&job->bench.memo);
-    br_mem_flush();
-}
-
 /* Also when it never ran: then nobody waits for it. */
-static void on_ran(struct br_work *work)
+static void on_ran(struct br_reading_job *base)
 {
-    struct br_intake_job *job = br_container_of(work, struct br_intake_job, work);
+    struct br_intake_job *job = br_container_of(base, struct br_intake_job, job);
     struct br_intake *x = job->x;
     br_list_remove(&job->link);
-    reading_move(&job->reading, job->home);
     if (x) {
         x->job = NULL;
-        reading_end(x, &job->reading, job->rc);
-    } else {
-        reading_drop(&job->reading);
+        reading_end(x, &job->job.reading, job->job.rc);
     }
     job_free(job);
 }
 
-/* Takes the body, unless it fails. */
-static struct br_intake_job *job_new(struct br_intake *x, struct br_buf *body)
+static struct br_intake_job *job_new(struct br_intake *x, const struct br_reading *how)
 {
-    struct br_host *home = x->door->ingest->node->host;
     struct br_intake_job *job = br_calloc(1, sizeof *job);
     if (!job)
         return NULL;
-    job->home = home;
-    job->kind = x->kind;
-    job->host.memory = home->memory;
-    job->host.pool = br_pool_new(0);
-    if (!job->host.pool || br_workbench_init(&job->bench) || copy_request(job, x->request)) {
+    br_list_init(&job->link);
+    if (br_reading_job_init(&job->job, how, x->kind->read, on_ran) || copy_request(job, x->request)) {
         job_free(job);
         return NULL;
     }
-    br_pool_set_memory(job->host.pool, home->memory);
-    reading_init(&job->reading, x, home, body);
-    job->reading.asked = &job->asked;
-    job->reading.host = &job->host;
-    job->reading.bench = &job->bench;
-    job->reading.max_now = SIZE_MAX;
-    job->work.run = on_run;
-    job->work.done = on_ran;
+    job->job.reading.asked = &job->asked;
     return job;
 }
 
@@ -220,40 +143,40 @@ void br_intake_job_leave(struct br_intake *x)
     struct br_intake_job *job = x->job;
     x->job = NULL;
     job->x = NULL;
-    br_host_work_leave(job->home, &job->work);
+    br_reading_job_leave(&job->job);
 }
 
 void br_intake_jobs_wait(struct br_list *jobs)
 {
     struct br_list *l;
-    while ((l = br_list_shift(jobs))) {
-        struct br_intake_job *job = br_container_of(l, struct br_intake_job, link);
-        br_host_work_wait(job->home, &job->work);
-    }
+    while ((l = br_list_shift(jobs)))
+        br_reading_job_wait(&br_container_of(l, struct br_intake_job, link)->job);
 }
 
-static void job_start(struct br_intake *x, struct br_buf *body)
+/* Takes the body: its count is not for two threads. */
+static void job_start(struct br_intake *x, const struct br_reading *how)
 {
-    struct br_intake_job *job = job_new(x, body);
+    struct br_intake_job *job = job_new(x, how);
+    br_buf_unref(how->body);
     if (!job) {
-        br_buf_unref(body);
         br_intake_refuse(x, "out of memory");
         return;
     }
     job->x = x;
     x->job = job;
     br_list_append(&x->door->ingest->jobs, &job->link);
-    br_host_work(job->home, &job->work);
+    br_reading_job_start(&job->job);
 }
 
 void br_intake_read(struct br_intake *x, struct br_buf *body)
 {
-    struct br_host *home = x->door->ingest->node->host;
-    struct br_reading r;
-    reading_init(&r, x, home, body);
-    int rc = body->len > r.max_now ? BR_EAGAIN : reading_run(&r, x->kind);
+    struct br_reading how, r;
+    reading_init(&how, x, x->door->ingest->node->host, body);
+    r = how;
+    br_list_init(&r.pieces);
+    int rc = body->len > r.max_now ? BR_EAGAIN : br_reading_run(&r, x->kind->read);
     if (rc == BR_EAGAIN) {
-        job_start(x, body);
+        job_start(x, &how);
         return;
     }
     br_buf_unref(body);

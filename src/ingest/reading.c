@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ingest/reading.h"
 
+#include "ingest/pieces.h"
+
 int br_workbench_init(struct br_workbench *w)
 {
     *w = (struct br_workbench){.codec = br_codec_new()};
@@ -61,4 +63,54 @@ int br_reading_unpack(struct br_reading *r)
     if (rc == 0)
         br_reading_replace(r, plain);
     return rc;
+}
+
+/* --- Running ---------------------------------------------------------------------------------- */
+
+static size_t scope_max(const struct br_buf *body)
+{
+    return (body ? (size_t)body->len * BR_READING_GROWTH : 0) + BR_READING_ROOM;
+}
+
+void br_reading_drop(struct br_reading *r)
+{
+    br_pieces_free(&r->pieces);
+    br_item_free(r->item);
+    r->item = NULL;
+}
+
+/* What was refused for the budget is more than an idle process has: the body, which stays, and the
+ * rest. */
+static bool never_fits(const struct br_reading *r)
+{
+    const struct br_memory *memory = r->host->memory;
+    size_t body = r->body ? r->body->cap : 0;
+    return memory && r->scope.refused && body + r->scope.wanted > br_memory_largest(memory);
+}
+
+int br_reading_run(struct br_reading *r, br_read_fn *read)
+{
+    br_mem_scope_begin(&r->scope, scope_max(r->body), r->host->memory);
+    int rc = read(r);
+    if (rc)
+        br_reading_drop(r);
+    br_reading_replace(r, NULL);
+    br_mem_scope_end(&r->scope);
+    if (rc == BR_ENOMEM && !r->scope.full && never_fits(r))
+        return br_err_set(&r->err, BR_ETOOBIG,
+                          "reading it takes more memory than the limit ever leaves");
+    if (rc == 0 || rc == BR_EAGAIN || !r->scope.full)
+        return rc;
+    r->invalid = BR_STATUS_INVALID_ARGUMENT;
+    r->err = (struct br_err){0};
+    return br_err_set(&r->err, BR_EINVAL,
+                      "reading it takes more than %zu bytes of memory: %u times its size",
+                      r->scope.max, BR_READING_GROWTH);
+}
+
+const char *br_reading_why(const struct br_reading *r, int rc)
+{
+    if (rc == BR_ENOMEM && r->scope.refused)
+        return "memory limit reached";
+    return r->err.text[0] ? r->err.text : br_strerror(rc);
 }

@@ -52,7 +52,7 @@ struct br_reading {
     struct br_workbench *bench;
     struct br_mem_scope scope;
     size_t plain;        /* bytes that were decompressed so far */
-    struct br_buf *body; /* as it came, borrowed; never changed, and not given up */
+    struct br_buf *body; /* as it came, borrowed; never changed, and not given up; NULL: nothing */
     struct br_buf *made; /* what took its place, owned; NULL: nothing */
 
     /* What came of it. */
@@ -64,6 +64,20 @@ struct br_reading {
     char left_out[400];      /* ... and why */
     uint32_t n_repaired;     /* strings */
 };
+
+/* Makes an item of what is read. Returns 0 with r->item set, or NULL where there is nothing to send;
+ * BR_EAGAIN when it is too much to be done at once; else a code, with its sentence in r->err. */
+typedef int br_read_fn(struct br_reading *r);
+
+/* Runs `read` inside a scope. What memory refuses is told apart from what is wrong: BR_EINVAL when the
+ * scope's maximum is what refused it. On failure there is no item. */
+int br_reading_run(struct br_reading *r, br_read_fn *read);
+
+/* Why it failed with `rc`. Borrowed from `r`, or a constant. */
+const char *br_reading_why(const struct br_reading *r, int rc);
+
+/* Frees what was made. */
+void br_reading_drop(struct br_reading *r);
 
 /* The current bytes: `made`, or else `body`. */
 struct br_buf *br_reading_bytes(const struct br_reading *r);

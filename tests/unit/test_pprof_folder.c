@@ -430,6 +430,93 @@ static void test_folders_that_are_not_there(void **state)
     }
 }
 
+/* --- In a thread ------------------------------------------------------------------------------ */
+
+static void put_large(const struct fixture *f, const char *name)
+{
+    struct br_str text = {0};
+    while (text.len < 300u << 10)
+        br_str_puts(&text, FOLDED);
+    assert_false(text.failed);
+    put(f, name, text.data, text.len);
+    br_str_release(&text);
+}
+
+static void test_large_files_are_read_in_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.n, 0);
+    put_text(f, "small", FOLDED);
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "small"));
+    assert_true(is_there(f, "large"));
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    fake_host_turn(f->rig.h);
+    assert_int_equal(f->rig.n, 2);
+    assert_false(is_there(f, "large"));
+    assert_float_equal(files(f, "ok"), 2, 0);
+    end(f);
+}
+
+static void test_large_files_are_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, "");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    (void)fake_host_work(f->rig.h);
+    fake_host_turn(f->rig.h);
+    assert_true(f->rig.drained);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_end(&f->rig);
+}
+
+static void test_the_end_may_come_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    put_large(f, "large");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(f->rig.h->n_works, 1);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 0);
+    assert_true(is_there(f, "large"));
+}
+
+static void large_without_memory(void *arg)
+{
+    struct fixture *f = arg;
+    fault_stop();
+    put_large(f, "a");
+    start(f, ", after: delete");
+    f->rig.h->threads = true;
+    f->rig.quiet = true;
+    fault_start();
+    fake_host_advance(f->rig.h, 3000);
+    (void)fake_host_work(f->rig.h);
+    fake_host_turn(f->rig.h);
+    fault_stop();
+    f->rig.h->threads = false;
+    fake_host_advance(f->rig.h, 60000);
+    assert_int_equal(f->rig.n, 1);
+    assert_false(is_there(f, "a"));
+    end(f);
+}
+
+static void test_large_files_without_memory(void **state)
+{
+    fault_each("a large file", large_without_memory, *state);
+}
+
 static void without_memory(void *arg)
 {
     struct fixture *f = arg;
@@ -477,6 +564,10 @@ int main(void)
         TEST(test_destroyed_while_it_is_sent),
         TEST(test_no_folder_any_more),
         TEST(test_folders_that_are_not_there),
+        TEST(test_large_files_are_read_in_a_thread),
+        TEST(test_large_files_are_waited_for),
+        TEST(test_the_end_may_come_meanwhile),
+        TEST(test_large_files_without_memory),
         TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

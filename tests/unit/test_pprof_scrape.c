@@ -267,6 +267,93 @@ static void test_deltas(void **state)
     end(f);
 }
 
+/* --- In a thread ------------------------------------------------------------------------------ */
+
+/* The body, and a string of 300 KiB that nothing refers to. */
+static void set_large_body(struct fixture *f, const struct pprof_wire *p)
+{
+    char *text = malloc(300u << 10);
+    assert_non_null(text);
+    memset(text, 'x', 300u << 10);
+    set_body(f, p);
+    wire_len(&f->program.body, 6, text, 300u << 10);
+    free(text);
+}
+
+static void work(struct fixture *f)
+{
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    fake_host_turn(f->rig.h);
+}
+
+static void start_large(struct fixture *f)
+{
+    start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->program.n, 1);
+    assert_float_equal(scrapes(f, "empty"), 0, 0);
+}
+
+/* No scrape begins before the one before is compared. */
+static void test_large_profiles_are_read_in_a_thread(void **state)
+{
+    struct fixture *f = *state;
+    start_large(f);
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->program.n, 1);
+    assert_float_equal(scrapes(f, "busy"), 1, 0);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 1, 0);
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    work(f);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_expect_in(&f->rig, "lock 2");
+    receiver_rig_expect_in(&f->rig, "lock 40");
+    end(f);
+}
+
+static void test_what_a_thread_reads_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    work(f);
+    assert_true(f->rig.drained);
+    assert_int_equal(f->rig.n, 1);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+static void test_the_end_may_come_meanwhile(void **state)
+{
+    struct fixture *f = *state;
+    start_large(f);
+    receiver_rig_end(&f->rig); /* nothing is read any more, and nothing is left */
+    assert_int_equal(f->rig.n, 0);
+    wire_free(&f->program.body);
+}
+
+static void test_a_large_answer_that_is_no_pprof(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", " ONLY_MUTEX ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    memset(f->program.body.data, 0xff, 16);
+    fake_host_advance(f->rig.h, 10000);
+    work(f);
+    assert_float_equal(scrapes(f, "failed"), 1, 0);
+    end(f);
+}
+
 static void test_without_delta(void **state)
 {
     struct fixture *f = *state;
@@ -652,6 +739,62 @@ static void test_rules_have_a_maximum(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
+/* The rule ends while a thread compares: what it compared with is forgotten after that. */
+static void test_what_is_compared_rests_with_its_rule(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", scrape_interval: 10s, profiles: {cpu: {enabled: false}, allocs: {enabled: "
+             "false}, goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}}}");
+    f->rig.h->threads = true;
+    set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
+    struct br_rule r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
+    assert_int_equal(rule(f, r, 600000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    br_tune_withdraw(&f->rig.h->host, 1);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 1, 0);
+    assert_int_equal(rule(f, r, 600000), 1);
+    fake_host_advance(f->rig.h, 10000);
+    work(f);
+    assert_float_equal(scrapes(f, "empty"), 2, 0); /* a first one again */
+    end(f);
+}
+
+static void large_without_memory(void *arg)
+{
+    struct fixture f = {0};
+    (void)arg;
+    fault_stop();
+    start(&f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f.rig.h->threads = true;
+    f.rig.quiet = true;
+    set_large_body(&f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 0}}});
+    fault_start();
+    fake_host_advance(f.rig.h, 10000);
+    (void)fake_host_work(f.rig.h);
+    fake_host_turn(f.rig.h);
+    fault_stop();
+    /* empty: the fake client had no memory for its answer */
+    assert_true(scrapes(&f, "ok") + scrapes(&f, "failed") + scrapes(&f, "empty") == 1);
+    assert_true(scrapes(&f, "ok") == 1 || fault_failed());
+    receiver_rig_drain(&f.rig);
+    fake_host_advance(f.rig.h, 60000);
+    assert_true(f.rig.drained);
+    receiver_rig_end(&f.rig);
+    wire_free(&f.program.body);
+}
+
+static void test_large_profiles_without_memory(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    br_log_setup(BR_LOG_ERROR, false, fileno(file));
+    fault_each("a large profile", large_without_memory, NULL);
+    br_log_setup(BR_LOG_INFO, false, 2);
+    (void)fclose(file);
+}
+
 static void without_memory(void *arg)
 {
     struct fixture f = {0};
@@ -710,6 +853,12 @@ int main(void)
         TEST(test_a_profile),
         TEST(test_labels_win_over_the_instance),
         TEST(test_deltas),
+        TEST(test_large_profiles_are_read_in_a_thread),
+        TEST(test_what_a_thread_reads_is_waited_for),
+        TEST(test_the_end_may_come_meanwhile),
+        TEST(test_a_large_answer_that_is_no_pprof),
+        TEST(test_what_is_compared_rests_with_its_rule),
+        TEST(test_large_profiles_without_memory),
         TEST(test_without_delta),
         TEST(test_what_the_program_subtracts_is_sent_as_it_is),
         TEST(test_in_use_is_a_skip),

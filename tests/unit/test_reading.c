@@ -208,7 +208,6 @@ static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
     struct fake_request *q = post_stacks(r, LARGE);
     void *others = br_malloc(br_memory_intake(&r->h->memory) - br_mem_live());
     work(r);
-    br_free(others);
     assert_int_equal(status_of(q), 503);
     assert_int_equal(r->n, 0);
     fake_request_free(q);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ingest/reading_job.h"
+
+#include "base/mem.h"
+
+static void on_run(struct br_work *work)
+{
+    struct br_reading_job *job = br_container_of(work, struct br_reading_job, work);
+    job->rc = br_reading_run(&job->reading, job->read);
+    br_walk_memo_release(&job->bench.memo);
+    br_mem_flush();
+}
+
+/* What was made in the thread becomes the worker's. */
+static void on_ran(struct br_work *work)
+{
+    struct br_reading_job *job = br_container_of(work, struct br_reading_job, work);
+    struct br_reading *r = &job->reading;
+    if (r->item)
+        br_item_move(r->item, job->home);
+    for (struct br_list *l = r->pieces.next; l != &r->pieces; l = l->next)
+        br_item_move(br_container_of(l, struct br_item, link), job->home);
+    job->done(job);
+}
+
+int br_reading_job_init(struct br_reading_job *job, const struct br_reading *how, br_read_fn *read,
+                        void (*done)(struct br_reading_job *job))
+{
+    struct br_reading *r = &job->reading;
+    job->work = (struct br_work){.run = on_run, .done = on_ran};
+    job->home = how->host;
+    job->read = read;
+    job->done = done;
+    *r = *how;
+    r->host = &job->host;
+    r->bench = &job->bench;
+    r->max_now = SIZE_MAX;
+    r->err = (struct br_err){0};
+    br_list_init(&r->pieces);
+    if (r->body)
+        br_buf_ref(r->body);
+    job->host.memory = job->home->memory;
+    job->host.pool = br_pool_new(0);
+    if (!job->host.pool || br_workbench_init(&job->bench))
+        return BR_ENOMEM;
+    br_pool_set_memory(job->host.pool, job->home->memory);
+    return 0;
+}
+
+void br_reading_job_release(struct br_reading_job *job)
+{
+    if (job->home)
+        br_reading_drop(&job->reading);
+    br_buf_unref(job->reading.body);
+    br_workbench_release(&job->bench);
+    br_pool_free(job->host.pool);
+    *job = (struct br_reading_job){0};
+}
+
+void br_reading_job_start(struct br_reading_job *job)
+{
+    br_host_work(job->home, &job->work);
+}
+
+void br_reading_job_leave(struct br_reading_job *job)
+{
+    br_host_work_leave(job->home, &job->work);
+}
+
+void br_reading_job_wait(struct br_reading_job *job)
+{
+    br_host_work_wait(job->home, &job->work);
+}
