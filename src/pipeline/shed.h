@@ -9,7 +9,7 @@
  * next to nothing, and loses nothing when it does not last.
  *
  * Extension `adaptive` sets the step for the CPU, for the process, and from which share of the
- * memory limit on each worker sheds by itself: buffers are counted to the byte, so that is looked
+ * memory limit on each worker sheds by itself: memory is counted as it is allocated, so that is looked
  * at with every request, and falls back a step only some per cent below where it rose.
  */
 #pragma once

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/limits.md says what every bound is. Each row of its tables names an option, which is looked up
- * in the component's table, or a macro, which is looked up in its file; the value that the row states
- * has to be the one that is there. Options that are bounds by their name all have a row.
+ * docs/limits.md says what every bound is. Each row of its tables names an option, which is looked
+ * up in the component's table, or a macro, which is looked up in its file; the value that the row
+ * states has to be the one that is there. Options that are bounds by their name all have a row.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,10 +48,11 @@ static const struct {
     const char *name;
     double times; /* bytes, or milliseconds */
     bool is_time;
-} units[] = {{"", 1, false},        {"KiB", 1024, false},        {"MiB", 1048576, false},
-             {"GiB", 1073741824, false}, {"%", 1, false},        {"TiB", 1099511627776, false},
-             {"ms", 1, true},       {"s", 1000, true},           {"m", 60000, true},
-             {"h", 3600000, true}};
+} units[] = {{"", 1, false},          {"KiB", 1024, false},
+             {"MiB", 1048576, false}, {"GiB", 1073741824, false},
+             {"%", 1, false},         {"TiB", 1099511627776, false},
+             {"ms", 1, true},         {"s", 1000, true},
+             {"m", 60000, true},      {"h", 3600000, true}};
 
 /* What a cell such as "64 MiB (also decompressed)", "10,000" or "`1h`" says. */
 static double value_read(const char *cell, bool *ret_is_time)
@@ -187,7 +188,8 @@ static const struct br_option *table_of(const char *component)
     return NULL;
 }
 
-/* The option of a path such as "protocols.http.cors.max_age" or "keep.span_names[].slow_threshold". */
+/* The option of a path such as "protocols.http.cors.max_age" or "keep.span_names[].slow_threshold".
+ */
 static const struct br_option *option_find(const struct br_option *table, const char *path)
 {
     size_t len = strcspn(path, ".[");
@@ -215,8 +217,8 @@ static void option_check(const struct row *row, const char *component, const cha
     bool is_time = false;
     double want = option_value(o), said = value_read(row->cells[DEFAULT], &is_time);
     if (said != want || is_time != (o->kind == BR_OPT_DURATION))
-        fail_msg(PAGE ": the default of %s in %s is %.10g%s, where the page says %s", path, component,
-                 want, o->kind == BR_OPT_DURATION ? " ms" : "", row->cells[DEFAULT]);
+        fail_msg(PAGE ": the default of %s in %s is %.10g%s, where the page says %s", path,
+                 component, want, o->kind == BR_OPT_DURATION ? " ms" : "", row->cells[DEFAULT]);
 }
 
 /* --- The page --------------------------------------------------------------------------------- */
@@ -240,7 +242,8 @@ static void row_read(const char *line, struct row *ret)
     int n = 0;
     for (; *from && *from != '\n' && n < CELLS; n++) {
         size_t len = strcspn(from, "|\n"), blanks = strspn(from, " ");
-        (void)snprintf(ret->cells[n], sizeof ret->cells[n], "%.*s", (int)(len - blanks), from + blanks);
+        (void)snprintf(ret->cells[n], sizeof ret->cells[n], "%.*s", (int)(len - blanks),
+                       from + blanks);
         from += len + (from[len] == '|');
     }
     if (n != CELLS || (*from && *from != '\n'))
@@ -378,8 +381,8 @@ static void options(void **state)
     assert_false(known.failed);
     for (size_t i = 0; br_components[i]; i++) {
         char component[TOKEN_SIZE];
-        (void)snprintf(component, sizeof component, "%s/%s", br_kind_section(br_components[i]->kind),
-                       br_components[i]->name);
+        (void)snprintf(component, sizeof component, "%s/%s",
+                       br_kind_section(br_components[i]->kind), br_components[i]->name);
         table_check(br_components[i]->options, component, "", known.data);
     }
     table_check(fanout_options, "service", "", known.data);
