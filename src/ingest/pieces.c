@@ -186,6 +186,19 @@ static void pieces_again(struct br_pieces *s, struct br_item *piece, const struc
     s->delay_ms = s->delay_ms * 2 < RETRY_MAX_MS ? s->delay_ms * 2 : RETRY_MAX_MS;
 }
 
+/* One piece that is refused for good does not take the others along: it is the rejected part of a
+ * success, and what is to be sent again stays so. */
+static void pieces_finish(struct br_item *piece, const struct br_outcome *o)
+{
+    struct br_outcome partly = *o;
+    if (o->verdict == BR_REJECT) {
+        partly.verdict = BR_DONE;
+        partly.status = BR_STATUS_OK;
+        partly.n_rejected = piece->n_items;
+    }
+    br_item_finish(piece, &partly);
+}
+
 static void on_attempt(struct br_item *attempt, void *arg)
 {
     struct br_pieces *s = arg;
@@ -197,7 +210,7 @@ static void on_attempt(struct br_item *attempt, void *arg)
     } else {
         s->any = true;
         s->delay_ms = RETRY_FIRST_MS;
-        br_item_finish(piece, o);
+        pieces_finish(piece, o);
     }
     pieces_check(s);
 }

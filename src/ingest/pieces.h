@@ -6,7 +6,8 @@
  * The pieces are children of the whole, which has no parts of its own and ends when the last of them
  * has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not sent on.
  * After that a piece that is refused is tried again, and what was taken is not sent a second time;
- * BR_PIECES_PATIENCE_MS later the whole is refused.
+ * BR_PIECES_PATIENCE_MS later the whole is refused. A piece that is refused for good is the rejected part
+ * of a success.
  */
 #pragma once
 

@@ -183,6 +183,43 @@ static void a_later_refusal_is_mended(void **state)
     end(&b);
 }
 
+/* The client hears how much was refused for good, and does not send what was taken again. */
+static void a_piece_that_is_refused_for_good_is_a_part(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, false);
+    unsigned n = count(&b.r.pieces);
+    b.sink.verdict = FAKE_REJECT;
+    send(&b);
+    turns(&b, 1);
+    b.sink.verdict = FAKE_DONE;
+    turns(&b, n + 1);
+    assert_int_equal(b.n_ended, 1);
+    assert_int_equal(b.outcome.verdict, BR_DONE);
+    size_t once = fake_sink_once(&b.sink, BR_TRACES, 1, b.n_items);
+    assert_true(once > 0 && b.outcome.n_rejected > 0);
+    assert_int_equal(once + b.outcome.n_rejected, b.n_items);
+    end(&b);
+}
+
+/* What is to be sent again wins over what is not. */
+static void a_refusal_for_now_wins(void **state)
+{
+    (void)state;
+    struct bench b;
+    begin(&b);
+    cut(&b, BR_TRACES, false);
+    b.sink.verdict = FAKE_REJECT;
+    send(&b);
+    turns(&b, 1);
+    b.sink.verdict = FAKE_RETRY;
+    fake_host_advance(b.h, BR_PIECES_PATIENCE_MS + 2000);
+    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    end(&b);
+}
+
 static void patience_ends(void **state)
 {
     (void)state;
@@ -294,6 +331,8 @@ int main(void)
         cmocka_unit_test(a_piece_leaves_each_turn),
         cmocka_unit_test(the_first_refusal_is_that_of_the_whole),
         cmocka_unit_test(a_later_refusal_is_mended),
+        cmocka_unit_test(a_piece_that_is_refused_for_good_is_a_part),
+        cmocka_unit_test(a_refusal_for_now_wins),
         cmocka_unit_test(patience_ends),
         cmocka_unit_test(pieces_do_not_wait_for_each_other),
         cmocka_unit_test(the_end_refuses_what_waits),
