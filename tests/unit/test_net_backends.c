@@ -65,7 +65,6 @@ int getaddrinfo(const char *name, const char *port, const struct addrinfo *hints
                                    .sin_port = htons((uint16_t)strtoul(port, NULL, 10))};
         *ai = (struct addrinfo){.ai_family = AF_INET,
                                 .ai_socktype = SOCK_STREAM,
-                                .ai_socktype = SOCK_STREAM,
                                 .ai_addr = (void *)in,
                                 .ai_addrlen = sizeof *in,
                                 .ai_next = *ret};
