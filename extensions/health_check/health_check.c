@@ -62,7 +62,7 @@ static const struct br_option options[] = {
     BR_IGNORED("max_request_body_size", "requests have no body"),
     BR_IGNORED("read_timeout", "a begun request has 30s"),
     BR_IGNORED("read_header_timeout", "a begun request has 30s"),
-    BR_IGNORED("write_timeout", "a client that does not read is closed after 30s"),
+    BR_IGNORED("write_timeout", "a client that does not read is closed after 20s"),
     BR_IGNORED("idle_timeout", "idle connections are closed after a minute"),
     BR_OPT_END,
 };

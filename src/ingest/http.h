@@ -81,7 +81,7 @@ extern const struct br_option br_cors_options[];
                     "a begun request without progress; 0: 30s"),                                   \
         BR_DURATION(struct br_http_config, read_header_timeout, "0s",                              \
                     "as read_timeout; the shorter counts"),                                        \
-        BR_IGNORED("write_timeout", "a client that does not read is closed after 30s"),            \
+        BR_IGNORED("write_timeout", "a client that does not read is closed after 20s"),            \
         BR_DURATION(struct br_http_config, idle_timeout, "1m",                                     \
                     "close connections without requests after it"),                                \
         BR_BOOL(struct br_http_config, keep_alives_enabled, true,                                  \

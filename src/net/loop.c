@@ -117,6 +117,7 @@ static void on_prepare(uv_prepare_t *p)
         more = more || !br_list_empty(&loop->host.finished) ||
                !br_list_empty(&loop->host.deferred) || !br_list_empty(&loop->dirty);
     }
+    more = br_loop_indulge(loop) || more;
     br_loop_resume(loop);
     arm(loop, more);
 }
@@ -222,6 +223,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     loop->n_pauses = br_metric(loop->host.metrics, BR_COUNTER, "braid_server_reads_paused", "");
     br_list_init(&loop->mailbox);
     br_list_init(&loop->dirty);
+    br_list_init(&loop->greedy);
     br_list_init(&loop->paused);
     pthread_mutex_init(&loop->lock, NULL);
     uv_prepare_init(&loop->uv, &loop->prepare);

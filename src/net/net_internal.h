@@ -61,6 +61,7 @@ struct br_loop {
     struct br_list mailbox;
     unsigned n_mail;
     struct br_list dirty;   /* streams with something to send */
+    struct br_list greedy;  /* server streams that had their share of this turn, and ask for more */
     struct br_list paused;  /* server streams that hold too much to read on for now */
     struct br_stream *turn; /* the one that reads on meanwhile */
     struct br_timer next_turn;
@@ -99,6 +100,7 @@ struct br_stream {
     struct br_rope out; /* bytes for the socket */
     struct br_list link;  /* the owner's */
     struct br_list dirty; /* loop->dirty */
+    struct br_list greed; /* loop->greedy */
     struct br_list pause; /* loop->paused */
     size_t held;          /* by its unfinished requests, as the loop counts it */
     uint8_t first[24];
@@ -140,6 +142,9 @@ void br_stream_end(struct br_stream *s, const char *why);
 
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
+
+/* Gives one stream that has had its share of a turn another one in the next. True when there was one. */
+bool br_loop_indulge(struct br_loop *loop);
 void br_loop_resume(struct br_loop *loop);
 
 /* host->ops entries, in server.c and client.c. */

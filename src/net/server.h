@@ -25,8 +25,9 @@ struct br_server_config {
     uint64_t idle_timeout_ms;      /* without requests; 0: none */
     uint64_t handshake_timeout_ms; /* from the connection to the protocol's first bytes; 0: 10 s, or
                                       first_request_timeout_ms where that is less */
-    uint64_t request_timeout_ms;   /* a begun request, or a reply that nobody reads, without progress
-                                      (wire/conn.h); the head of an HTTP/1.1 request as a whole; 0: 30 s */
+    uint64_t request_timeout_ms;   /* a begun request without progress (wire/conn.h), 20 s at the most
+                                      for a reply that nobody reads; the head of an HTTP/1.1 request
+                                      as a whole; 0: 30 s */
     int64_t min_body_rate;         /* bytes a second of a body's rest, on an average over 10 s, or
                                       over request_timeout_ms where that is less; 0: 1024; negative: any */
     uint64_t first_request_timeout_ms; /* from the connection to the head of a request; 0: 20 s */

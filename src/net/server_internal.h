@@ -17,6 +17,7 @@ struct br_net_server {
     double *closed[BR_ENDINGS];
     struct br_timer sweep;
     uint64_t sweep_ms, stop_ms;
+    uint64_t reading_ms; /* without progress in what a client has to read */
     uint64_t body_ms; /* by when body_progress bytes of a body have to come */
     size_t body_progress;
     bool stopping, stopped;

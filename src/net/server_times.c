@@ -7,6 +7,7 @@
 #define HANDSHAKE_MS 10000
 #define FIRST_REQUEST_MS 20000
 #define REQUEST_MS 30000
+#define READING_MS 20000 /* as gRPC has for what is not acknowledged */
 #define BODY_MS 10000 /* over which the rate of a body is looked at */
 #define BODY_RATE 1024
 #define LINGER_MS 2000
@@ -71,7 +72,7 @@ static bool close_overdue(const struct br_net_server *s, struct br_stream *strea
         br_stream_close_for(stream, BR_END_SLOW_BODY, "a body came too slowly");
     } else if (is_late(stream, now, BR_OWES_HEAD, c->request_timeout_ms)) {
         br_stream_close_for(stream, BR_END_SLOW_REQUEST, "a request made no progress");
-    } else if (is_late(stream, now, BR_OWES_READING, c->request_timeout_ms)) {
+    } else if (is_late(stream, now, BR_OWES_READING, s->reading_ms)) {
         br_stream_close_for(stream, BR_END_SLOW_READER, "the client does not read");
     } else if (is_past_grace(c, stream, now)) {
         br_stream_close(stream, stream->why);
@@ -224,6 +225,7 @@ void br_server_set_times(struct br_net_server *s)
     c->stop_timeout_ms = or_default(c->stop_timeout_ms, STOP_MS);
     c->ping_timeout_ms = or_default(c->ping_timeout_ms, PING_TIMEOUT_MS);
     set_body_rate(s);
+    s->reading_ms = c->request_timeout_ms < READING_MS ? c->request_timeout_ms : READING_MS;
     const uint64_t times[] = {c->handshake_timeout_ms,
                               c->first_request_timeout_ms,
                               s->body_ms,

@@ -10,6 +10,7 @@
 
 #define IOV_PER_SEND 1024
 #define READS_PER_EVENT 4
+#define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
 #define IDLE_SLICES 16 /* a longer list of slices is not kept while there is nothing to send */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
@@ -25,7 +26,8 @@ static void on_wake(struct br_conn *c, void *owner)
 
 void br_stream_wake(struct br_stream *s)
 {
-    if (br_list_empty(&s->dirty) && !s->freed)
+    bool waits = !br_list_empty(&s->greed) && !s->closing;
+    if (br_list_empty(&s->dirty) && !s->freed && !waits)
         br_list_append(&s->loop->dirty, &s->dirty);
 }
 
@@ -79,6 +81,7 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     s->opened_ms = s->read_ms = uv_now(&loop->uv);
     br_list_init(&s->link);
     br_list_init(&s->dirty);
+    br_list_init(&s->greed);
     br_list_init(&s->pause);
     watch(s);
     return s;
@@ -122,6 +125,7 @@ static void destroy(struct br_stream *s)
     if (s->loop->turn == s)
         s->loop->turn = NULL;
     br_list_remove(&s->dirty);
+    br_list_remove(&s->greed);
     br_list_remove(&s->pause);
     uv_poll_stop(&s->poll);
     uv_close((uv_handle_t *)&s->poll, on_uv_closed);
@@ -389,10 +393,25 @@ static int send_once(struct br_stream *s)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
-/* Sends until all went out or the socket is full; pulls only what it has room for. */
+/* True when a server's stream has to wait for its next share: what it pulls may be the answers to
+ * thousands of requests that came ahead. */
+static bool had_its_share(struct br_stream *s, unsigned n_pulls)
+{
+    if (!s->server || s->closing || s->shut || n_pulls < PULLS_PER_TURN)
+        return false;
+    if (br_list_empty(&s->greed))
+        br_list_append(&s->loop->greedy, &s->greed);
+    br_list_remove(&s->dirty); /* what it pulled may have woken it */
+    return true;
+}
+
+/* Sends until all went out, the socket is full, or others come first; pulls only what it has room
+ * for. */
 static void send_all(struct br_stream *s)
 {
-    while (!s->connecting && !s->full) {
+    for (unsigned n_pulls = 0; !s->connecting && !s->full; n_pulls++) {
+        if (s->out.len == 0 && had_its_share(s, n_pulls))
+            return;
         if (s->out.len < out_max(s) / 4 && pull(s)) {
             br_stream_close_for(s, BR_END_MEMORY, "no memory, or the protocol is broken");
             return;
@@ -427,7 +446,7 @@ static void half_close(struct br_stream *s)
 
 static bool all_said(const struct br_stream *s)
 {
-    if (s->closing || s->connecting || s->shut)
+    if (s->closing || s->connecting || s->shut || !br_list_empty(&s->greed))
         return false;
     if (!s->ending && !(s->conn && s->conn->ops->finished(s->conn)))
         return false;
@@ -475,6 +494,14 @@ void br_loop_flush(struct br_loop *loop)
         else
             watch(s);
     }
+}
+
+bool br_loop_indulge(struct br_loop *loop)
+{
+    struct br_list *l = br_list_shift(&loop->greedy);
+    if (l)
+        br_stream_wake(br_container_of(l, struct br_stream, greed));
+    return l != NULL;
 }
 
 static int socket_error(const struct br_stream *s)

@@ -11,7 +11,7 @@
 #include "wire/http1.h"
 
 #define AHEAD_MAX (1u << 20)
-#define OUT_MAX (64u << 10) /* answers that wait for the socket, above which no request is begun */
+#define OUT_MAX (4u << 10) /* answers that wait for the socket, above which no request is begun */
 
 struct server {
     struct br_conn conn;
@@ -302,7 +302,7 @@ static bool finished(const struct br_conn *c)
 
 static bool idle(const struct br_conn *c)
 {
-    return !server_of(c)->active;
+    return !server_of(c)->active && !server_of(c)->ahead;
 }
 
 /* The head has to come as a whole; a body has to go on coming. */

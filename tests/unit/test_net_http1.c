@@ -41,6 +41,52 @@ static void three_requests_in_one_segment(void **state)
     net_served_finish(&f);
 }
 
+/* A service that has a request sent by another client while it serves the first ones. */
+static struct crowd {
+    void (*begin)(struct br_service *service, struct br_request *request);
+    struct net_peer *modest;
+    unsigned n_when_sent, n_when_begun;
+} crowd;
+
+static void crowd_begin(struct br_service *service, struct br_request *request)
+{
+    const struct net_service *s = (struct net_service *)(void *)service;
+    if (s->n_begun == crowd.n_when_sent)
+        assert_int_equal(net_try(crowd.modest, "GET /b HTTP/1.1\r\nHost: h\r\n\r\n", 28), 28);
+    if (strcmp(request->path, "/b") == 0)
+        crowd.n_when_begun = s->n_begun;
+    crowd.begin(service, request);
+}
+
+/* Thousands of requests that came at once wait for those who have one: each client has its share of a
+ * turn, of three times 4 KiB of answers (about fifty each) at the most. */
+static void who_sends_much_ahead_does_not_hold_up_others(void **state)
+{
+    enum { GREEDY = 8, EACH = 1000 };
+    static char many[EACH * (sizeof GET - 1) + 1];
+    struct fixture f;
+    struct net_peer *greedy[GREEDY];
+    net_served_open(&f, state, NULL);
+    for (size_t i = 0; i < EACH; i++)
+        memcpy(many + i * (sizeof GET - 1), GET, sizeof GET - 1);
+    crowd = (struct crowd){f.service.service.begin, net_served_dial(&f), 100, 0};
+    f.service.service.begin = crowd_begin;
+    for (int i = 0; i < GREEDY; i++)
+        greedy[i] = net_served_dial(&f);
+    NET_UNTIL(f.rig, net_connections(f.rig) == GREEDY + 1);
+    for (int i = 0; i < GREEDY; i++)
+        assert_int_equal(net_try(greedy[i], many, sizeof many - 1), sizeof many - 1);
+    NET_UNTIL(f.rig, net_count(crowd.modest, OK) == 1);
+    if (crowd.n_when_begun > GREEDY * 200)
+        fail_msg("%u requests came first", crowd.n_when_begun);
+    for (int i = 0; i < GREEDY; i++)
+        NET_UNTIL(f.rig, net_count(greedy[i], OK) == EACH);
+    for (int i = 0; i < GREEDY; i++)
+        net_hang_up(greedy[i]);
+    net_hang_up(crowd.modest);
+    net_served_finish(&f);
+}
+
 static void split_at_every_byte(void **state)
 {
     static const char text[] = PIPELINE;
@@ -278,6 +324,7 @@ int main(void)
     cmocka_set_test_filter(getenv("NET_TESTS"));
     const struct CMUnitTest tests[] = {
         NET_TEST(three_requests_in_one_segment),
+        NET_TEST(who_sends_much_ahead_does_not_hold_up_others),
         NET_TEST(split_at_every_byte),
         NET_TEST(answers_later_keep_their_order),
         NET_TEST(continues_when_asked),
