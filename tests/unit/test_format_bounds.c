@@ -20,6 +20,7 @@
 #include "pipeline/host.h"
 #include "profile/profile.h"
 #include "tests/support/jfr_shape.h"
+#include "tests/support/worst.h"
 
 #define MIB (1u << 20)
 #define GROWTH 4
@@ -173,7 +174,7 @@ static struct cost read_shape(shape_fn *shape, size_t size, bool limited)
 static void grows_with_the_body(const char *name, shape_fn *shape)
 {
     uint64_t first = 0;
-    for (size_t n = 1; n <= 8; n *= 2) {
+    for (size_t n = 1; n <= WORST_MIB_MAX; n *= 2) {
         struct cost c = read_shape(shape, n * MIB, false);
         if (getenv("BOUNDS_PRINT"))
             print_message("%s: %zu bytes, %llu steps, %zu bytes held, %u samples, %d %s\n", name,

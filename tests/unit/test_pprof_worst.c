@@ -19,6 +19,7 @@
 #include "receivers/pprof/delta.h"
 #include "support/mem_meter.h"
 #include "support/wire.h"
+#include "support/worst.h"
 
 #define MIB ((size_t)1 << 20)
 #define READ_STEPS 16 /* for each byte */
@@ -557,7 +558,7 @@ static void test_large(void **state)
 {
     (void)state;
     for (size_t i = 0; i < BR_COUNT(shapes); i++)
-        for (size_t size = MIB; size <= 8 * MIB; size *= 2)
+        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
             check(&shapes[i], size);
 }
 

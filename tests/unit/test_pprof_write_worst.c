@@ -18,6 +18,7 @@
 #include "profile/pprof_write.h"
 #include "support/mem_meter.h"
 #include "support/wire.h"
+#include "support/worst.h"
 
 #define MIB ((size_t)1 << 20)
 #define GROWTH 4
@@ -286,7 +287,7 @@ static void test_worst(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (size_t size = MIB; size <= 8 * MIB; size *= 2)
+        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
             check(&shapes[i], size);
 }
 

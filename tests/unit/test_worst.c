@@ -22,6 +22,7 @@
 #include "tests/support/rig.h"
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
+#include "tests/support/worst.h"
 
 #define MIB (1u << 20)
 #define UNKNOWN_FIELD 14
@@ -560,7 +561,7 @@ static void work_is_in_proportion_to_bytes(void **state)
     (void)state;
     struct fake_host *h = fake_host_new();
     for (size_t s = 0; s < BR_COUNT(shapes); s++)
-        for (size_t size = MIB; size <= 8 * MIB; size *= 2)
+        for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
             try_shape(h, s, size);
     fake_host_free(h);
 }
