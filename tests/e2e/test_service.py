@@ -244,6 +244,7 @@ def test_no_core_dumps_unless_asked(asked):
     """Secrets are in memory. What is in /proc of a process that may not be dumped belongs to root; so this one
     is somebody else's."""
     user = NOBODY if os.getuid() == 0 else os.getuid()
+    sanitizers = {name: os.environ.get(name, "") + ":disable_coredump=0" for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")}
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         binary = shutil.copy(BINARY, folder)
@@ -251,6 +252,7 @@ def test_no_core_dumps_unless_asked(asked):
         process = subprocess.Popen(
             [binary, "--config", "yaml:" + json.dumps(config), *(["--core-dumps"] if asked else [])],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, user=user, cwd="/",
+            env=os.environ | sanitizers,  # which set the soft limit to 0 themselves
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (4096, 4096)))
         try:
             until(lambda: b"ready: " in process.stderr.readline(), "the start")

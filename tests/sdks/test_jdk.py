@@ -97,16 +97,20 @@ def when(text):
     return int(moment.timestamp()) * 10**9 + int(part.ljust(9, "0"))
 
 
+NO_THREAD = {"javaName": None, "javaThreadId": None}  # of an event whose thread the recorder did not write down
+
+
 def theirs(recording, event, thread, value):
     return collections.Counter(
-        (frames_of(e["stackTrace"]), e[thread]["javaName"], e[thread]["javaThreadId"], when(e["startTime"]), value(e))
+        (frames_of(e["stackTrace"]), *((e[thread] or NO_THREAD)[key] for key in NO_THREAD), when(e["startTime"]), value(e))
         for e in printed(recording, event))
 
 
 def ours(samples, kind):
     return collections.Counter(
         (tuple((f["lines"][0][0].replace("/", "."), f["lines"][0][4]) for f in s["frames"]),
-         s["attributes"]["thread.name"][0], s["attributes"]["thread.id"][0], s["timestamps"][0], s["values"][0])
+         *(s["attributes"].get(key, (None, ))[0] for key in ("thread.name", "thread.id")), s["timestamps"][0],
+         s["values"][0])
         for s in samples if s["type"] == kind)
 
 
@@ -150,7 +154,7 @@ def test_joined(recording, server, tmp_path):
     """The recorder names no spans: each event belongs to the span that was open then on its thread. Which process and
     threads these are, and when it was, is what the JDK's own tool says."""
     events = [(e["sampledThread"]["javaThreadId"], when(e["startTime"]))
-              for e in printed(recording, "jdk.ExecutionSample") if e["sampledThread"]["javaName"] == "main"]
+              for e in printed(recording, "jdk.ExecutionSample") if (e["sampledThread"] or NO_THREAD)["javaName"] == "main"]
     main, times = events[0][0], sorted(time for _, time in events)
     begin, end = times[len(times) // 3], times[2 * len(times) // 3]
     pid = int(printed(recording, "jdk.JVMInformation")[0]["pid"])
