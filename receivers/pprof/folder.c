@@ -14,6 +14,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "ingest/pieces.h"
 #include "receivers/pprof/pprof.h"
 
 #define FILES_MAX 10000 /* that are known at a time; further ones wait */
@@ -51,6 +52,7 @@ struct pprof_folder {
     struct br_arena arena;
     struct br_addition resource;
     struct br_map *files; /* of struct file, by name */
+    struct br_list sendings; /* of pieces.h */
     struct br_timer timer;
     uint64_t look;
     unsigned n_busy;
@@ -224,7 +226,9 @@ static int read_item(struct br_reading *r)
                                         .sample_rate = f->config->sample_rate,
                                         .from_file = true};
     rc = pprof_guess(s.data, s.len, &format, &r->err);
-    return rc ? rc : pprof_read(r, format, &s);
+    if (rc == 0)
+        rc = pprof_read(r, format, &s);
+    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
 }
 
 static void close_file(struct file *x)
@@ -263,7 +267,10 @@ static void on_read(void *arg, struct br_reading *r, int rc)
     br_item_received(x->item);
     x->item->done = on_done;
     x->item->done_arg = x;
-    br_node_forward(x->folder->node, x->item);
+    if (br_list_empty(&r->pieces))
+        br_node_forward(x->folder->node, x->item);
+    else
+        br_pieces_send(x->folder->node, x->item, &r->pieces, &x->folder->sendings);
 }
 
 static void take(struct file *x)
@@ -388,6 +395,7 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     if (!f)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     f->node = node;
+    br_list_init(&f->sendings);
     f->config = c->file;
     f->reader = reader;
     br_meter_init(&f->meter, node, "file", BR_SIGNAL_BIT(BR_PROFILES));
@@ -464,6 +472,7 @@ void pprof_folder_free(struct pprof_folder *f)
         return;
     br_host_timer_stop(f->node->host, &f->timer);
     br_map_free(f->files, free_file);
+    br_pieces_stop(&f->sendings);
     br_arena_release(&f->arena);
     br_free(f);
 }

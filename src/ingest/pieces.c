@@ -4,8 +4,11 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 
+/* Timers that are due at once run several times a turn: as often as there are others. */
+#define NEXT_TURN_MS 1
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
+#define PIECE_STEP 4u /* pieces that repeat too much are so many times as large the next time */
 #define CUT_GROWTH 4u /* times the item is what its pieces may take */
 
 struct br_pieces {
@@ -26,6 +29,7 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
+    size_t bytes; /* of a piece */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -83,7 +87,7 @@ static int cut_part(struct cut *c, const struct br_part *part)
     struct br_item *alone = br_item_new(c->reading->host, BR_TRACES);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, 0, BR_PIECE_BYTES, on_trace_piece, c);
+        rc = br_traces_split(alone, 0, c->bytes, on_trace_piece, c);
     br_item_free(alone);
     return rc;
 }
@@ -103,39 +107,49 @@ static int cut_traces(struct cut *c, const struct br_item *item)
         size_t len = first->raw_len;
         for (next = i + 1; next < item->n_parts; next++) {
             const struct br_part *part = &item->parts[next];
-            if (len + part->raw_len > BR_PIECE_BYTES || !adjoins(part - 1, part))
+            if (len + part->raw_len > c->bytes || !adjoins(part - 1, part))
                 break;
             len += part->raw_len;
         }
-        rc = len > BR_PIECE_BYTES ? cut_part(c, first) : cut_walk(c, first->buf, first->raw, len);
+        rc = len > c->bytes ? cut_part(c, first) : cut_walk(c, first->buf, first->raw, len);
     }
     return rc;
 }
 
 static int cut_split(struct cut *c, const struct br_item *item)
 {
-    return item->signal == BR_TRACES
-               ? cut_traces(c, item)
-               : br_profiles_split(item, 0, BR_PIECE_BYTES, on_profile_piece, c);
+    return item->signal == BR_TRACES ? cut_traces(c, item)
+                                     : br_profiles_split(item, 0, c->bytes, on_profile_piece, c);
+}
+
+/* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */
+static int cut_try(struct cut *c, const struct br_item *item)
+{
+    struct br_reading *r = c->reading;
+    struct br_mem_scope scope;
+    br_mem_scope_begin(&scope, item->size * CUT_GROWTH + BR_READING_ROOM, r->host->memory);
+    int rc = cut_split(c, item);
+    br_mem_scope_end(&scope);
+    if (!rc)
+        return 0;
+    br_pieces_free(&c->pieces);
+    r->err = (struct br_err){0};
+    r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
+    return scope.full || scope.refused ? BR_EFULL : rc;
 }
 
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)
 {
     struct br_item *item = r->item;
-    struct cut c = {.reading = r, .options = options};
-    struct br_mem_scope scope;
+    struct cut c = {.reading = r, .options = options, .bytes = BR_PIECE_BYTES};
     if (item->size <= 2 * BR_PIECE_BYTES || item->n_items < 2)
         return 0;
     br_list_init(&c.pieces);
-    br_mem_scope_begin(&scope, item->size * CUT_GROWTH + BR_READING_ROOM, r->host->memory);
-    int rc = cut_split(&c, item);
-    br_mem_scope_end(&scope);
-    if (rc) {
-        br_pieces_free(&c.pieces);
-        r->err = (struct br_err){0};
-        r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
-        return scope.full || scope.refused ? 0 : rc;
-    }
+    int rc = cut_try(&c, item);
+    for (; rc == BR_EFULL && c.bytes <= item->size / (2 * PIECE_STEP); rc = cut_try(&c, item))
+        c.bytes *= PIECE_STEP;
+    if (rc)
+        return rc == BR_EFULL ? 0 : rc;
     uint32_t n_items = item->n_items;
     br_item_clear_parts(item);
     item->n_items = n_items;
@@ -231,7 +245,7 @@ static void on_next(struct br_timer *t)
 {
     struct br_pieces *s = br_container_of(t, struct br_pieces, next);
     struct br_list *l = br_list_shift(&s->waiting);
-    pieces_later(s, 0); /* the next turn; before, so that a refusal can put it off */
+    pieces_later(s, NEXT_TURN_MS); /* before, so that a refusal can put it off */
     if (l)
         pieces_try(s, br_container_of(l, struct br_item, link));
     if (br_list_empty(&s->waiting))

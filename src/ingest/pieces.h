@@ -18,8 +18,9 @@
 #define BR_PIECES_PATIENCE_MS 10000
 
 /* Cuts r->item, which has spans or samples, where it has more than two pieces' bytes: afterwards it is the
- * whole, without parts, and r->pieces are its pieces. Where cutting would take more than four times the
- * item's size, or than the memory budget has, the item stays as it is. Returns 0 or BR_ENOMEM. */
+ * whole, without parts, and r->pieces are its pieces. Each has a dictionary of its own: where the pieces
+ * would take more than four times the item's size, or than the memory budget has, they are four times as
+ * large, and so on, and where halves would, the item stays as it is. Returns 0 or BR_ENOMEM. */
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options);
 
 /* Frees pieces that were not sent. */

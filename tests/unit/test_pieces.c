@@ -92,11 +92,14 @@ static unsigned count(const struct br_list *list)
     return n;
 }
 
-/* Several turns, as a loop has them: timers that are due now run once each. */
+/* Several turns, as a loop has them: of more than one round, by one reading of the clock. */
 static void turns(struct bench *b, unsigned n)
 {
-    while (n-- > 0)
+    while (n-- > 0) {
         (void)br_host_turn(&b->h->host);
+        (void)br_host_turn(&b->h->host);
+        b->h->now_ms++;
+    }
 }
 
 static void small_items_stay_whole(void **state)
@@ -144,6 +147,69 @@ static void a_piece_leaves_each_turn(void **state)
         assert_int_equal(fake_sink_once(&b.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
         end(&b);
     }
+}
+
+/* One profile with a stack of so many frames that it alone is half of a piece, again and again in
+ * every piece. */
+static void put_deep(struct wire *w, uint32_t n_samples)
+{
+    size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
+    for (uint32_t i = 0; i < n_samples; i++) {
+        size_t sample = wire_open(w, 2);
+        wire_varint(w, 1, 1);
+        wire_varint(w, 4, i + 1);
+        wire_close(w, sample);
+    }
+    wire_close(w, profile);
+    wire_close(w, scope);
+    wire_close(w, part);
+    size_t dictionary = wire_open(w, 2);
+    wire_len(w, 1, NULL, 0);
+    wire_len(w, 2, NULL, 0);
+    size_t location = wire_open(w, 2);
+    wire_varint(w, 2, 0x1000);
+    wire_close(w, location);
+    wire_len(w, 3, NULL, 0);
+    wire_len(w, 4, NULL, 0);
+    wire_str(w, 5, "");
+    wire_len(w, 6, NULL, 0);
+    wire_len(w, 7, NULL, 0);
+    size_t stack = wire_open(w, 7), list = wire_open(w, 1);
+    for (unsigned i = 0; i < 1000000; i++)
+        wire_number(w, 1);
+    wire_close(w, list);
+    wire_close(w, stack);
+    wire_close(w, dictionary);
+}
+
+/* A piece of 1 MiB would be hardly more than its dictionary; one of 4 MiB is. */
+static void pieces_are_larger_where_dictionaries_are(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct wire w = {0};
+    begin(&b);
+    b.n_items = 1200000;
+    put_deep(&w, b.n_items);
+    size_t size = w.len;
+    b.r = (struct br_reading){.host = &b.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    assert_true(size > 2 * (4u << 20));
+    assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
+    assert_in_range(count(&b.r.pieces), 2, 4);
+    uint32_t n = 0;
+    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+        const struct br_item *piece = br_container_of(l, struct br_item, link);
+        assert_true(piece->size <= 4u << 20);
+        n += piece->n_items;
+    }
+    assert_int_equal(n, b.n_items);
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    fake_sink_free(&b.sink);
+    fake_host_free(b.h);
 }
 
 /* Nothing was taken: the client can send all of it again. */
@@ -329,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
         cmocka_unit_test(a_piece_leaves_each_turn),
+        cmocka_unit_test(pieces_are_larger_where_dictionaries_are),
         cmocka_unit_test(the_first_refusal_is_that_of_the_whole),
         cmocka_unit_test(a_later_refusal_is_mended),
         cmocka_unit_test(a_piece_that_is_refused_for_good_is_a_part),

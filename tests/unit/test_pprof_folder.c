@@ -463,6 +463,59 @@ static void test_large_files_are_read_in_a_thread(void **state)
     end(f);
 }
 
+/* A pprof of 4 MiB: one stack over and over. */
+static void put_pprof(const struct fixture *f, const char *name)
+{
+    struct wire w = {0};
+    pprof_wire_write(&w, &(struct pprof_wire){.types = {{"samples", "count"}},
+                                              .n_types = 1,
+                                              .samples = {{"work", {1}, 64}}});
+    for (unsigned i = 0; w.len < 4u << 20; i++) {
+        size_t sample = wire_open(&w, 2);
+        wire_varint(&w, 1, 1);
+        wire_varint(&w, 2, i + 1);
+        wire_close(&w, sample);
+    }
+    put(f, name, w.data, w.len);
+    wire_free(&w);
+}
+
+/* One each turn, and the file is taken when the last of them is. */
+static void test_large_files_go_on_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    put_pprof(f, "large");
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    assert_int_equal(f->rig.n, 0);
+    (void)br_host_turn(&f->rig.h->host);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+    fake_host_advance(f->rig.h, 100);
+    assert_in_range(f->rig.n, 3, 20);
+    assert_false(is_there(f, "large"));
+    assert_float_equal(files(f, "ok"), 1, 0);
+    end(f);
+}
+
+static void test_pieces_may_be_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    put_pprof(f, "large");
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    (void)fake_host_work(f->rig.h);
+    (void)br_host_turn(&f->rig.h->host);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+}
+
 static void test_large_files_are_waited_for(void **state)
 {
     struct fixture *f = *state;
@@ -565,6 +618,8 @@ int main(void)
         TEST(test_no_folder_any_more),
         TEST(test_folders_that_are_not_there),
         TEST(test_large_files_are_read_in_a_thread),
+        TEST(test_large_files_go_on_in_pieces),
+        TEST(test_pieces_may_be_cut_short),
         TEST(test_large_files_are_waited_for),
         TEST(test_the_end_may_come_meanwhile),
         TEST(test_large_files_without_memory),

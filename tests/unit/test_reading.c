@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ingest/reading_job.h"
 #include "support/fault.h"
 #include "support/receiver_rig.h"
 #include "wire/compression.h"
@@ -81,6 +82,32 @@ static void work(struct receiver_rig *r)
 {
     assert_int_equal(fake_host_work(r->h), 1);
     fake_host_turn(r->h);
+}
+
+/* A thread that begins at once. */
+static bool begin_at_once(struct br_host *h, struct br_work *w)
+{
+    const struct br_reading_job *job = br_container_of(w, struct br_reading_job, work);
+    assert_true(job->reading.body->len >= LARGE);
+    assert_int_equal(job->reading.body->refs, 1);
+    struct fake_host *host = (struct fake_host *)(void *)h;
+    host->works[host->n_works++] = w;
+    return true;
+}
+
+/* Counts of references are not atomic: what a thread refers to is its own from the beginning. */
+static void a_thread_has_the_body_for_itself(void **state)
+{
+    struct receiver_rig *r = *state;
+    const struct br_host_ops *ops = r->h->host.ops;
+    struct br_host_ops others = *ops;
+    others.work = begin_at_once;
+    r->h->host.ops = &others;
+    struct fake_request *large = post_stacks(r, LARGE);
+    r->h->host.ops = ops;
+    work(r);
+    assert_int_equal(status_of(large), 200);
+    fake_request_free(large);
 }
 
 static void others_are_answered_while_a_large_body_is_read(void **state)
@@ -283,6 +310,7 @@ int main(void)
 {
 #define ON_RIG(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
+        ON_RIG(a_thread_has_the_body_for_itself),
         ON_RIG(others_are_answered_while_a_large_body_is_read),
         ON_RIG(a_body_that_decompresses_to_much_is_read_in_a_thread),
         ON_RIG(the_window_of_a_decoder_is_not_what_a_body_grows_to),
