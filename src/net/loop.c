@@ -95,6 +95,8 @@ static void on_timer(uv_timer_t *t)
 static void arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
+    if (br_loop_has_crowd(loop) && due > loop->indulged_ms + 1)
+        due = loop->indulged_ms + 1;
     if (due == loop->timer_due)
         return;
     loop->timer_due = due;

@@ -62,6 +62,8 @@ struct br_loop {
     unsigned n_mail;
     struct br_list dirty;   /* streams with something to send */
     struct br_list greedy;  /* server streams that had their share of this turn, and ask for more */
+    unsigned n_greedy;
+    uint64_t indulged_ms;   /* when a crowd of them was given its last share */
     struct br_list paused;  /* server streams that hold too much to read on for now */
     struct br_stream *turn; /* the one that reads on meanwhile */
     struct br_timer next_turn;
@@ -143,8 +145,13 @@ void br_stream_end(struct br_stream *s, const char *why);
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
 
-/* Gives one stream that has had its share of a turn another one in the next. True when there was one. */
+/* Gives streams that have had their share of a turn another one in the next: one of them; or, where they
+ * are a crowd, a few each millisecond. True when there was one. */
 bool br_loop_indulge(struct br_loop *loop);
+
+/* They are a crowd, and the rest waits for the next millisecond. */
+bool br_loop_has_crowd(const struct br_loop *loop);
+
 void br_loop_resume(struct br_loop *loop);
 
 /* host->ops entries, in server.c and client.c. */

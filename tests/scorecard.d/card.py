@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable
 
 LINES = {}
+LONG = set()  # not empty: lines that can be measured for longer are
 
 
 @dataclasses.dataclass(frozen=True)

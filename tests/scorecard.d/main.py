@@ -35,13 +35,13 @@ def row(line, figure, where, command):
     return "| " + " | ".join(str(each).replace("|", "\\|") for each in cells) + " |\n"
 
 
-def write(figures, fast):
+def write(figures, options):
     """Replaces the rows of the lines that were measured."""
     text, where = PAGE.read_text(), commit()
     before, table, after = re.fullmatch(r"(.*?)(\| # \|.*?\n)(\n.*|)", text, re.DOTALL).groups()
     rows = {int(each.split("|")[1]): each + "\n" for each in table.splitlines()[2:]}
     for number, figure in figures.items():
-        command = f"tests/scorecard {'--fast ' if fast else ''}{number}"
+        command = f"tests/scorecard {options}{number}"
         rows[number] = row(card.LINES[number], figure, where, command)
     PAGE.write_text(before + HEAD + "".join(rows[number] for number in sorted(rows)) + after)
 
@@ -57,9 +57,12 @@ def measure(line, fast):
 def main():
     parser = argparse.ArgumentParser(prog="tests/scorecard")
     parser.add_argument("--fast", action="store_true", help="only lines of a few seconds")
+    parser.add_argument("--long", action="store_true", help="line 12 for ten minutes, line 26 for two hours")
     parser.add_argument("--write", action="store_true", help="keep the figures in docs/scorecard.md")
     parser.add_argument("lines", nargs="*", type=int, metavar="line")
     args = parser.parse_args()
+    if args.long:
+        card.LONG.add("--long")
     # Not by choices: Python 3.11 holds the empty list against them.
     unknown = set(args.lines) - set(card.LINES)
     if unknown:
@@ -74,7 +77,7 @@ def main():
         print(f"{'PASS' if figure.good else 'FAIL'} {number:2} {line.name}\n        target: {line.target}\n"
               f"        figure: {figure.text}", flush=True)
         if args.write:
-            write({number: figure}, args.fast)
+            write({number: figure}, "--fast " * args.fast + "--long " * args.long)
     missed = sum(not figure.good for figure in figures.values())
     print(f"{len(figures) - missed} of {len(figures)} lines meet their targets")
     return bool(missed)
