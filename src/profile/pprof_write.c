@@ -228,6 +228,7 @@ static struct br_buf *assemble(struct br_pprof_writer *w)
     uint8_t *o = buf->data;
     for (int i = 0; i < PPROF_SECTIONS; i++)
         o = br_put_bytes(o, t->buffers[i].data, t->buffers[i].len);
+    o = br_put_bytes(o, t->strings.bytes, t->strings.len);
     buf->len = (uint32_t)(o - buf->data);
     return buf;
 }
@@ -245,6 +246,7 @@ static int hand_out(struct br_pprof_writer *w)
     struct br_pprof_out *out = &w->out;
     if (!pprof_work(&w->tables, pprof_tables_size(&w->tables)))
         return w->tables.rc;
+    pprof_tables_finish(&w->tables);
     out->buf = assemble(w);
     if (!out->buf)
         return BR_ENOMEM;

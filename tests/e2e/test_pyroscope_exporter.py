@@ -215,6 +215,22 @@ def test_links_become_labels(through, pyroscope, labels, kept):
     assert (key.span_id, key.trace_id) == (SPAN, TRACE)
 
 
+def test_no_string_is_there_twice(through, pyroscope):
+    """Pyroscope looks a name up once: a label whose key is a second string of that name is none. Here the
+    dictionary has the names of the ids, by an attribute that is left out, and twice."""
+    request = cpu_request()
+    request.message.dictionary.string_table.extend(["span_id", "trace_id", "span_id"])
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.attribute_indices.append(request.attribute("span_id", "ee" * 8))
+    sample.link_index = request.link(TRACE, SPAN)
+    send(through(), request)
+    [push] = pyroscope.wait(1)
+    strings = list(push.profile.string_table)
+    assert sorted(set(strings)) == sorted(strings)
+    [key] = pyroscope.stored()
+    assert (key.span_id, key.trace_id) == (SPAN, TRACE)
+
+
 def test_sample_attributes_that_would_be_series_are_left_out(through, pyroscope):
     request = cpu_request()
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
