@@ -336,12 +336,21 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     }
 }
 
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns)
+/* The first section is the pprof's beginning, so what is there is there in the pprof. */
+static void put_time(struct pprof_tables *t, uint64_t time_ns, struct br_pprof_out *out)
+{
+    out->written_ns = time_ns;
+    out->time_at = (uint32_t)t->buffers[PPROF_HEAD].len + 1;
+    put_number(t, 9, time_ns);
+}
+
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out)
 {
     const struct pprof_profile *p = h->profile;
     for (uint32_t i = 0; i < h->n_profiles; i++)
         put_value_type(t, 1, h->types[i].type, h->types[i].unit);
-    put_number(t, 9, p->time_ns ? p->time_ns + later_ns : 0);
+    put_time(t, p->time_ns ? p->time_ns + later_ns : 0, out);
     put_number(t, 10, p->duration_ns);
     if (h->period_type.len || h->period_unit.len)
         put_value_type(t, 11, h->period_type, h->period_unit);

@@ -238,11 +238,17 @@ class Pyroscope:
             return list(self.pushes)
 
     def stored(self):
-        """All that the real server would answer queries from: {Key: value}."""
-        total = collections.Counter()
+        """All that the real server would answer queries from: {Key: value}. Of profiles of one series and
+        time its compaction keeps one (block.DedupeProfileRowIterator)."""
+        total, seen = collections.Counter(), set()
         for push in self.profiles():
-            if push.profile is not None:
-                total.update(stored(push))
+            if push.profile is None:
+                continue
+            found = stored(push)
+            at = push.profile.time_nanos
+            series = {(key.labels, key.type, at) for key in found if at}
+            total.update({key: value for key, value in found.items() if (key.labels, key.type, at) not in seen})
+            seen |= series
         return total
 
     def wait(self, n_profiles):
