@@ -259,20 +259,63 @@ static void read_pairs(struct pyroscope_labels *l, struct origin *o, uint32_t fi
             add_pair(l, o, &pair);
 }
 
-/* Reads it unless it is the one that was read last. */
+/* False when it is the one that was read last. */
+static bool begin_origin(struct origin *o, struct br_entry body, bool from_pyroscope)
+{
+    if (o->read && o->body.data == body.data && o->body.len == body.len &&
+        o->from_pyroscope == from_pyroscope)
+        return false;
+    br_arena_release(&o->arena);
+    o->body = body;
+    o->from_pyroscope = from_pyroscope;
+    o->labels.n = o->labels.n_more = 0;
+    o->labels.max = PYROSCOPE_LABELS_MAX;
+    return true;
+}
+
 static void read_origin(struct pyroscope_labels *l, struct origin *o, struct br_entry body,
                         uint32_t field, struct wanted want)
 {
-    if (o->read && o->body.data == body.data && o->body.len == body.len &&
-        o->from_pyroscope == l->keep_empty)
+    if (!begin_origin(o, body, l->keep_empty))
         return;
-    br_arena_release(&o->arena);
-    o->body = body;
-    o->from_pyroscope = l->keep_empty;
-    o->labels.n = o->labels.n_more = 0;
-    o->labels.max = PYROSCOPE_LABELS_MAX;
     read_pairs(l, o, field, want);
     o->read = !l->no_memory;
+}
+
+/* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its own
+ * sent without one, it names. */
+static void add_unknown(struct pyroscope_labels *l, struct origin *o, const struct br_any *program)
+{
+    static const char unknown[] = "unknown_service:";
+    size_t len = program->len < PYROSCOPE_VALUE_MAX ? program->len : PYROSCOPE_VALUE_MAX;
+    size_t n = sizeof unknown - 1;
+    char *text = br_arena_alloc(&o->arena, n + len);
+    if (!text) {
+        l->no_memory = true;
+        return;
+    }
+    memcpy(text, unknown, n);
+    if (len)
+        memcpy(text + n, program->data, len);
+    add(l, &o->labels, &o->arena,
+        (struct label){"service_name", text, strlen("service_name"), len ? n + len : n - 1});
+}
+
+static void read_service(struct pyroscope_labels *l, struct origin *o)
+{
+    const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
+    struct br_any program = {.len = 0};
+    struct br_pair pair;
+    while ((p = br_pair_next(p, end, BR_RESOURCE_ATTRIBUTES, &pair))) {
+        struct br_any value = only(pair.value);
+        if (br_text_is(pair.key, "service.name"))
+            add_pair(l, o, &pair);
+        else if (value.type == BR_VALUE_STRING && value.len &&
+                 br_text_is(pair.key, "process.executable.name"))
+            program = value;
+    }
+    if (!o->labels.n && !o->from_pyroscope)
+        add_unknown(l, o, &program);
 }
 
 /* Adds what it makes. */
@@ -304,13 +347,15 @@ static struct wanted wanted_of(const struct pyroscope_labels *l, bool from_pyros
 
 static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
 {
-    static const char *const service[] = {"service.name"};
     const struct pyroscope_label_config *c = l->config;
     add_text(l, "__name__", p->name);
     for (size_t i = 0; i < c->fixed.n; i++)
         if (c->fixed.values[i].text)
             add_text(l, c->fixed.names[i], c->fixed.values[i].text);
-    read_origin(l, &l->service, p->resource, BR_RESOURCE_ATTRIBUTES, (struct wanted){service, 1});
+    if (begin_origin(&l->service, p->resource, p->from_pyroscope)) {
+        read_service(l, &l->service);
+        l->service.read = !l->no_memory;
+    }
     add_origin(l, &l->service);
     /* As for everything that is no total since the start, so that nobody takes differences. */
     if (!p->from_pyroscope && !p->cumulative)

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "exporters/pyroscope/labels.h"
 #include "exporters/pyroscope/push.h"
+#include "exporters/pyroscope/times.h"
 #include "net/client.h"
 
 #define ENDPOINTS_MAX 16
@@ -55,6 +56,7 @@ static const char *const reasons[] = {"too_old", "too_new", "too_large"};
 struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
+    struct pyroscope_times *times;
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
     struct br_fanout *fanout; /* NULL: there is one endpoint */
@@ -242,6 +244,23 @@ static struct br_item *request_for(struct batch *b, size_t len)
     return b->request;
 }
 
+/* Gives it a time that no other profile of its series has. */
+static bool tell_apart(const struct state *s, const struct br_pprof_out *p, struct br_entry labels)
+{
+    const struct pyroscope_times_of of = {.labels = labels,
+                                          .resource = p->resource,
+                                          .pprof = {p->buf->data, p->buf->len},
+                                          .time_ns = p->written_ns};
+    uint64_t time_ns;
+    if (!p->written_ns)
+        return true; /* Pyroscope takes its own time */
+    if (!pyroscope_times_place(s->times, &of, &time_ns))
+        return false;
+    if (time_ns != p->written_ns)
+        (void)br_pprof_set_time(p, time_ns);
+    return true;
+}
+
 static int on_pprof(const struct br_pprof_out *p, void *arg)
 {
     struct batch *b = arg;
@@ -257,6 +276,7 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     if (p->n_left_out)
         pyroscope_labels_count(s->labels, p->n_left_out);
     if (!pyroscope_labels_make(s->labels, p, &labels, &len) ||
+        !tell_apart(s, p, (struct br_entry){labels, (uint32_t)len}) ||
         pyroscope_part_make(b->node->host->pool, labels, len, p->buf, p->n_items, &part))
         return BR_ENOMEM;
     b->size += part.raw_len;
@@ -391,8 +411,9 @@ static int create(struct br_node *node, struct br_err *err)
     const struct config *c = node->config;
     s->writer = br_pprof_writer_new(node->host);
     s->labels = pyroscope_labels_new(node, &c->labels);
+    s->times = pyroscope_times_new();
     s->authorization = authorization(c);
-    if (!s->writer || !s->labels || !s->authorization || !make_pushes(node))
+    if (!s->writer || !s->labels || !s->times || !s->authorization || !make_pushes(node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
@@ -415,6 +436,7 @@ static void destroy(struct br_node *node)
         pyroscope_push_free(s->push[i]);
     br_fanout_free(s->fanout);
     pyroscope_labels_free(s->labels);
+    pyroscope_times_free(s->times);
     br_pprof_writer_free(s->writer);
     br_free(s->authorization);
 }

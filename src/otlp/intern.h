@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One table of a dictionary under construction: entries by content, each once. For src/otlp/ and
- * the readers of src/profile/ only.
+ * src/profile/ only.
  *
  * Entries are kept as they go on the wire (tag, length, body, one after the other), so that a
  * finished table is one copy. A new entry's body is written right behind the last one and becomes

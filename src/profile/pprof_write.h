@@ -35,6 +35,8 @@ struct br_pprof_out {
     uint32_t n_samples;  /* pprof's */
     uint32_t n_items;    /* OTLP's that are in them */
     uint64_t time_ns;    /* unix; 0: the profile does not say */
+    uint64_t written_ns; /* the time in the pprof itself, which is later in a piece; 0: none */
+    uint32_t time_at;    /* where it is in `buf` */
     uint32_t n_left_out; /* labels of samples that `keep_label` did not want */
     uint32_t n_labels; /* the most that one of its samples adds to its series: texts, but for ids */
     bool too_large;    /* one sample, and still over max_bytes */
@@ -52,6 +54,10 @@ struct br_pprof_options {
     bool (*keep_label)(void *arg, const char *key, size_t len);
     void *arg;
 };
+
+/* Sets another time in the pprof, before anybody else has a reference to its buffer. False, and
+ * nothing is changed, where it has none, or one that takes another number of bytes. */
+bool br_pprof_set_time(const struct br_pprof_out *p, uint64_t time_ns);
 
 /* A writer keeps its memory between items. NULL when there is none. */
 struct br_pprof_writer;

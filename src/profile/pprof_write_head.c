@@ -265,28 +265,6 @@ void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Strings of the head, each once. */
-struct strings {
-    struct pprof_tables *t;
-    struct br_entry text[2 * BR_PPROF_TYPES_MAX + 2];
-    uint32_t id[2 * BR_PPROF_TYPES_MAX + 2], n;
-};
-
-static uint32_t string(struct strings *s, struct br_entry text)
-{
-    if (!text.len)
-        return 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (same(s->text[i], text))
-            return s->id[i];
-    uint32_t id = pprof_text(s->t, text.data, text.len);
-    if (s->n < BR_COUNT(s->text)) {
-        s->text[s->n] = text;
-        s->id[s->n++] = id;
-    }
-    return id;
-}
-
 static void put_number(struct pprof_tables *t, uint32_t field, uint64_t value)
 {
     uint8_t *o = value ? pprof_room(t, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
@@ -296,11 +274,11 @@ static void put_number(struct pprof_tables *t, uint32_t field, uint64_t value)
     pprof_wrote(t, PPROF_HEAD, br_put_varint(o, value));
 }
 
-static void put_value_type(struct strings *s, uint32_t field, struct br_entry type,
+static void put_value_type(struct pprof_tables *t, uint32_t field, struct br_entry type,
                            struct br_entry unit)
 {
-    uint32_t id[2] = {string(s, type), string(s, unit)};
-    uint8_t *o = pprof_room(s->t, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
+    uint32_t id[2] = {pprof_text(t, type.data, type.len), pprof_text(t, unit.data, unit.len)};
+    uint8_t *o = pprof_room(t, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
     if (!o)
         return;
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
@@ -310,7 +288,7 @@ static void put_value_type(struct strings *s, uint32_t field, struct br_entry ty
         *o++ = (uint8_t)BR_TAG(i + 1, BR_WIRE_VARINT);
         o = br_put_varint(o, id[i]);
     }
-    pprof_wrote(s->t, PPROF_HEAD, br_put_length_before(body, o));
+    pprof_wrote(t, PPROF_HEAD, br_put_length_before(body, o));
 }
 
 /* The text of attribute `i`. */
@@ -358,20 +336,28 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     }
 }
 
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns)
+/* The first section is the pprof's beginning, so what is there is there in the pprof. */
+static void put_time(struct pprof_tables *t, uint64_t time_ns, struct br_pprof_out *out)
 {
-    struct strings s = {.t = t};
+    out->written_ns = time_ns;
+    out->time_at = (uint32_t)t->buffers[PPROF_HEAD].len + 1;
+    put_number(t, 9, time_ns);
+}
+
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out)
+{
     const struct pprof_profile *p = h->profile;
     for (uint32_t i = 0; i < h->n_profiles; i++)
-        put_value_type(&s, 1, h->types[i].type, h->types[i].unit);
-    put_number(t, 9, p->time_ns ? p->time_ns + later_ns : 0);
+        put_value_type(t, 1, h->types[i].type, h->types[i].unit);
+    put_time(t, p->time_ns ? p->time_ns + later_ns : 0, out);
     put_number(t, 10, p->duration_ns);
     if (h->period_type.len || h->period_unit.len)
-        put_value_type(&s, 11, h->period_type, h->period_unit);
+        put_value_type(t, 11, h->period_type, h->period_unit);
     put_number(t, 12, (uint64_t)h->period);
     for (uint32_t i = 0; i < h->n_profiles; i++)
         if (h->scope->preferred.len && same(h->types[i].type, h->scope->preferred)) {
-            put_number(t, 14, string(&s, h->types[i].type));
+            put_number(t, 14, pprof_text(t, h->types[i].type.data, h->types[i].type.len));
             break;
         }
     put_attributes(h, t);

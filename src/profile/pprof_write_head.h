@@ -63,5 +63,6 @@ void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_
 void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
                      const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n);
 
-/* Writes it, with a time that is later by so much. */
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns);
+/* Writes it, with a time that is later by so much, of which `out` is told. */
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out);

@@ -122,6 +122,36 @@ def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
         Key(frozenset({"service_name": "shop"}.items()), CPU_TYPE, STACK, "", ""): 1}
 
 
+def host_request(processes, at):
+    """What a profiler of a whole host sends: a Resource for each process, all of one time, whose samples have
+    time stamps only. Process i has i + 1 of them, at 19 Hz."""
+    request = Request()
+    for i, name in enumerate(processes):
+        scope = request.scope({"container.id": f"c{i}", "process.pid": 100 + i,
+                               **({"process.executable.name": name} if name else {})})
+        profile = request.profile(scope, ("samples", "count"), CPU, PERIOD, at)
+        profile.profile_id = bytes([i + 1]) * 16
+        profile.samples.add(stack_index=request.stack(["leaf", "root"]),
+                            timestamps_unix_nano=[at + 10**6 * k for k in range(i + 1)])
+    return request
+
+
+PERIOD = 52_631_578
+
+
+def test_processes_of_a_host_are_told_apart(through, pyroscope):
+    """Their series are equal, and Pyroscope keeps one profile of a series and time; what a client sends again
+    is still kept once."""
+    request = host_request(["java", "java", "postgres", None, "java"], NOW())
+    server = through()
+    for _ in range(2):
+        send(server, request)
+    pyroscope.wait(10)
+    assert of_service(pyroscope.stored()) == {
+        "unknown_service:java": (1 + 2 + 5) * PERIOD, "unknown_service:postgres": 3 * PERIOD,
+        "unknown_service": 4 * PERIOD}
+
+
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
     """A profiler that counts: 3 by value, 2 by time stamps, at 20 ms each."""
     request = Request()
@@ -211,6 +241,22 @@ def test_links_become_labels(through, pyroscope, labels, kept):
     send(through(), request)
     [push] = pyroscope.wait(1)
     assert pprof.labels_of(push.profile, push.profile.sample[0]) == tuple(sorted(kept.items()))
+    [key] = pyroscope.stored()
+    assert (key.span_id, key.trace_id) == (SPAN, TRACE)
+
+
+def test_no_string_is_there_twice(through, pyroscope):
+    """Pyroscope looks a name up once: a label whose key is a second string of that name is none. Here the
+    dictionary has the names of the ids, by an attribute that is left out, and twice."""
+    request = cpu_request()
+    request.message.dictionary.string_table.extend(["span_id", "trace_id", "span_id"])
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.attribute_indices.append(request.attribute("span_id", "ee" * 8))
+    sample.link_index = request.link(TRACE, SPAN)
+    send(through(), request)
+    [push] = pyroscope.wait(1)
+    strings = list(push.profile.string_table)
+    assert sorted(set(strings)) == sorted(strings)
     [key] = pyroscope.stored()
     assert (key.span_id, key.trace_id) == (SPAN, TRACE)
 
