@@ -139,36 +139,53 @@ bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsi
     return any_inline(w, p, end, depth);
 }
 
-/* KeyValue. */
-bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+/* Buffers have room for the load. */
+BR_HOT bool is_thread_key(const uint8_t *p, size_t n)
+{
+    static const uint8_t prefix[8] = "thread.";
+    return n >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
+}
+
+/* Key and value come in any order. */
+enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                         unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, LEN, VARINT};
+    enum br_walk_attribute good = BR_WALK_GOOD;
     if (__builtin_expect(depth > w->max_depth, 0))
-        return br_walk_too_deep(w);
+        return (enum br_walk_attribute)br_walk_too_deep(w);
     while (p < end) {
         size_t n;
         uint8_t tag = *p;
         if (__builtin_expect(tag == 0x0a || tag == 0x12, 1)) {
             p = br_walk_len(p + 1, end, &n);
             if (__builtin_expect(!p, 0))
-                return br_walk_malformed(w);
-            if (tag == 0x0a ? !br_walk_string(w, p, n) : !any_inline(w, p, p + n, depth + 1))
-                return false;
+                return (enum br_walk_attribute)br_walk_malformed(w);
+            if (tag == 0x12) {
+                if (!any_inline(w, p, p + n, depth + 1))
+                    return BR_WALK_BAD;
+            } else if (!br_walk_string(w, p, n)) {
+                return BR_WALK_BAD;
+            } else if (__builtin_expect(is_thread_key(p, n), 0)) {
+                good = BR_WALK_THREAD;
+            }
             p += n;
             continue;
         }
         struct br_field f;
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
-            return false;
+            return BR_WALK_BAD;
         if (f.number == 3 && !br_walk_reference(w, f.value))
-            return false;
+            return BR_WALK_BAD;
         if (f.number == 1 && !br_walk_string(w, f.data, f.value))
-            return false;
+            return BR_WALK_BAD;
+        if (f.number == 1 && is_thread_key(f.data, f.value))
+            good = BR_WALK_THREAD;
         if (f.number == 2 && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
-            return false;
+            return BR_WALK_BAD;
     }
-    return true;
+    return good;
 }
 
 /* EntityRef: four string fields. */

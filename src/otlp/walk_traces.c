@@ -92,6 +92,18 @@ static bool walk_status(struct br_walker *w, const uint8_t *p, const uint8_t *en
     return true;
 }
 
+/* An attribute of a span, and where the first one that says something of its thread begins. */
+BR_HOT bool take_attribute(struct br_walker *w, const uint8_t *at, const uint8_t *p, size_t n,
+                           struct br_span *span)
+{
+    enum br_walk_attribute found = br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN);
+    if (__builtin_expect(found == BR_WALK_GOOD, 1))
+        return true;
+    if (found == BR_WALK_THREAD && !span->thread)
+        span->thread = at;
+    return found != BR_WALK_BAD;
+}
+
 /* The fields of a span that are seldom or cold. */
 static bool walk_span_field(struct br_walker *w, const struct br_field *f, struct br_span *span)
 {
@@ -118,7 +130,7 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
         span->head.end_ns = f->value;
         return true;
     case 9:
-        return br_walk_attribute(w, f->data, f->data + f->value, DEPTH_IN_SPAN);
+        return take_attribute(w, f->at, f->data, f->value, span);
     case 11:
         return walk_event(w, f->data, f->data + f->value);
     case 13:
@@ -128,14 +140,6 @@ static bool walk_span_field(struct br_walker *w, const struct br_field *f, struc
     default:
         return true;
     }
-}
-
-/* True for a KeyValue whose key begins with "thread."; buffers have room for the load. */
-static inline bool of_thread(const uint8_t *p, size_t n)
-{
-    static const uint8_t prefix[8] = "thread.";
-    return n >= 11 && ((br_load64(p + 2) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0 &&
-           p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 0x80;
 }
 
 static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
@@ -154,10 +158,8 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(w);
-            if (!br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN))
+            if (!take_attribute(w, at, p, n, span))
                 return false;
-            if (__builtin_expect(of_thread(p, n), 0) && !span->thread)
-                span->thread = at;
             p += n;
             continue;
         case 0x0a:

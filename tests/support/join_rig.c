@@ -173,14 +173,18 @@ struct br_item *join_rig_item(struct join_rig *r, enum br_signal signal, const s
     const struct br_walk_options options = {.utf8 = BR_UTF8_REJECT, .spans = spans};
     struct br_err err = {0};
     uint32_t repaired;
-    struct br_buf *buf = br_buf_new(r->h->host.pool, w->len);
+    struct wire sent = {0};
+    wire_raw(&sent, w->data, w->len);
+    reorder_request(&sent, signal, r->order, &r->random);
+    struct br_buf *buf = br_buf_new(r->h->host.pool, sent.len);
     struct br_item *item = br_item_new(&r->h->host, signal);
     assert_non_null(buf);
     assert_non_null(item);
-    if (w->len)
-        memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    if (br_walk(item, buf, buf->data, w->len, &options, &repaired, &err))
+    if (sent.len)
+        memcpy(buf->data, sent.data, sent.len);
+    buf->len = (uint32_t)sent.len;
+    wire_free(&sent);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err))
         fail_msg("%s", err.text);
     br_buf_unref(buf);
     br_item_received(item);
