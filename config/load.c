@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/foreign.h"
 #include "config/parts.h"
 
 #define NAME_MAX_CHARS 1024
@@ -63,6 +64,7 @@ static const struct br_option lists_options[] = {
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
+    bool idle; /* what the Collector has, and what changes no data: passed over where it is named */
 };
 
 struct loader {
@@ -166,6 +168,15 @@ static const char *nearest_component(const struct loader *l, enum br_kind kind, 
     return br_str_nearest(type, names, n);
 }
 
+/* What the Collector has and Braid has not. */
+static void refuse_foreign(struct loader *l, const struct slot *slot, const char *path,
+                           const char *type, const struct br_foreign *foreign)
+{
+    br_errs_add(l->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
+                br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
+                foreign->left ? foreign->left : "");
+}
+
 static void refuse_type(struct loader *l, const struct slot *slot, const char *path,
                         const char *type)
 {
@@ -173,6 +184,11 @@ static void refuse_type(struct loader *l, const struct slot *slot, const char *p
     bool any;
     if (br_errs_full(l->errs))
         return;
+    const struct br_foreign *foreign = br_foreign_find(slot->kind, type);
+    if (foreign && foreign->fate == BR_FOREIGN_LACKING) {
+        refuse_foreign(l, slot, path, type, foreign);
+        return;
+    }
     const char *kind = br_kind_name(slot->kind);
     const char *nearest = nearest_component(l, slot->kind, type, &any);
     br_text_show(type, shown);
@@ -206,6 +222,25 @@ static void read_config(struct loader *l, struct br_instance *instance, const ch
         br_errs_add(l->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
+/* The component of that type, also by a name that only the Collector has for it; NULL when there is none. */
+static const struct br_component *find_component(struct loader *l, struct slot *slot,
+                                                 const char *path, const char *type)
+{
+    const struct br_component *found = br_component_find(l->registry, slot->kind, type);
+    const struct br_foreign *foreign = found ? NULL : br_foreign_find(slot->kind, type);
+    if (!foreign || foreign->fate == BR_FOREIGN_LACKING)
+        return found;
+    slot->idle = foreign->fate == BR_FOREIGN_IDLE;
+    if (!slot->idle)
+        found = br_component_find(l->registry, slot->kind, foreign->as);
+    if (slot->idle)
+        br_errs_warn(l->errs, slot->key, path, "is read and has no effect: %s", foreign->does);
+    else if (found)
+        br_errs_warn(l->errs, slot->key, path, "is read as the %s \"%s\"",
+                     br_kind_name(slot->kind), foreign->as);
+    return found;
+}
+
 static void load_instance(struct loader *l, enum br_kind kind, const struct br_yaml *key,
                           const struct br_yaml *node)
 {
@@ -223,15 +258,15 @@ static void load_instance(struct loader *l, enum br_kind kind, const struct br_y
     }
     struct br_instance *instance = &l->config->instances[l->config->n_instances];
     struct slot *slot = &l->slots[l->config->n_instances++];
-    *slot = (struct slot){kind, key};
+    *slot = (struct slot){.kind = kind, .key = key};
     *instance = (struct br_instance){.id = id.whole, .node = node};
     const char *path = keep(l, br_arena_printf(l->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
-    instance->component = br_component_find(l->registry, kind, id.type);
+    instance->component = find_component(l, slot, path, id.type);
     if (instance->component)
         read_config(l, instance, path);
-    else
+    else if (!slot->idle)
         refuse_type(l, slot, section, id.type);
 }
 
@@ -323,6 +358,11 @@ static bool carries(struct loader *l, const struct br_yaml *node, const char *pa
     return false;
 }
 
+static bool is_idle(const struct loader *l, const struct br_instance *instance)
+{
+    return l->slots[instance - l->config->instances].idle;
+}
+
 /* A list of ids, each at most once. `pipeline` is NULL for service::extensions. */
 static void load_list(struct loader *l, const struct br_yaml *list, const char *path,
                       enum br_kind kind, const struct br_pipeline *pipeline,
@@ -346,7 +386,8 @@ static void load_list(struct loader *l, const struct br_yaml *list, const char *
         if (same < *ret_n)
             br_errs_add(l->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
-        else if (!pipeline || carries(l, node, path, found, pipeline->signal))
+        else if (!is_idle(l, found) &&
+                 (!pipeline || carries(l, node, path, found, pipeline->signal)))
             v[(*ret_n)++] = found;
     }
 }
