@@ -197,6 +197,16 @@ struct br_buf *br_buf_unref(struct br_buf *buf)
     return NULL;
 }
 
+struct br_buf *br_buf_discard(struct br_buf *buf)
+{
+    if (!buf)
+        return NULL;
+    assert(buf->refs == 1);
+    pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    br_free(buf);
+    return NULL;
+}
+
 /* Gives a large buffer another size where it is, or where the system maps it to: nothing is copied. */
 static int buf_resize(struct br_buf **buf, uint32_t c)
 {

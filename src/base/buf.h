@@ -73,6 +73,9 @@ struct br_buf *br_buf_ref(struct br_buf *buf);
 /* Gives a reference back; `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_unref(struct br_buf *buf);
 
+/* As br_buf_unref, by the last holder: the memory goes back to the system instead of to the pool. */
+struct br_buf *br_buf_discard(struct br_buf *buf);
+
 /* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second one
  * beside them. Only for the single holder of a buffer that is still being filled. Returns 0 or
  * BR_ENOMEM; on failure `*buf` is as it was. */
