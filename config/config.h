@@ -7,6 +7,7 @@
 #pragma once
 
 #include "config/option.h"
+#include "config/sources.h"
 #include "config/yaml.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
@@ -47,20 +48,6 @@ struct br_config {
     struct br_telemetry_config telemetry;
     struct br_fanout_config fanout; /* service::fanout */
 };
-
-struct br_config_sources {
-    const char *const *uris; /* --config: paths, file:, env:, yaml: */
-    size_t n_uris;
-    const char *const *sets; /* --set a.b.c=value, or a::b::c=value, where dots are part of names */
-    size_t n_sets;
-    const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
-    void *arg;
-};
-
-/* Reads, merges and expands without checking what the keys mean (for print-config too). The tree
- * lives in `arena`. Returns 0, or a negative code with errors in `errs`. */
-int br_config_merge(const struct br_config_sources *sources, struct br_arena *arena,
-                    struct br_yaml **ret, struct br_errs *errs);
 
 /* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may be
  * in `errs` then too. Returns 0, or a negative code with errors in `errs`. */

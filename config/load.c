@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "config/foreign.h"
 #include "config/parts.h"
+#include "config/telemetry.h"
 
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)

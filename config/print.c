@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/config.h"
 #include "config/parts.h"
 
 #define SIMPLE_KEY_MAX 120 /* YAML's own limit is 1024 characters; longer keys take the "? " form  \

@@ -63,3 +63,8 @@ void br_errs_release(struct br_errs *errs);
  * in `errs`. */
 int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
                   struct br_yaml **ret, struct br_errs *errs);
+
+/* What a plain scalar of this text is, by the core schema as Go's yaml.v3 reads it; NUMBER also for
+ * what only looks like one, so that printing errs on the side of quotes. */
+enum br_yaml_look { BR_LOOK_NULL, BR_LOOK_BOOL, BR_LOOK_NUMBER, BR_LOOK_TEXT };
+enum br_yaml_look br_yaml_look(const char *text);

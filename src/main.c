@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "config/config.h"
+#include "pipeline/registry.h"
 #include "pipeline/service.h"
 
 #define URIS_MAX 100

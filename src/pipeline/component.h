@@ -107,9 +107,6 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 /* Says that everything the node held is finished or handed on. Once, after drain was called. */
 void br_node_drained(struct br_node *node);
 
-/* The registry: every component that is built in, NULL-terminated, sorted by kind and name. */
-extern const struct br_component *const br_components[];
-
 /* The component of that kind with the name or alias, or NULL. */
 const struct br_component *br_component_find(const struct br_component *const *registry,
                                              enum br_kind kind, const char *name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/component.h"
+#include "pipeline/registry.h"
 
 extern const struct br_component br_adaptive_extension;
 extern const struct br_component br_attributes_processor;

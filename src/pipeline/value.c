@@ -9,7 +9,6 @@
 
 #include "base/buf.h"
 #include "base/str.h"
-#include "config/parts.h"
 #include "pipeline/value_text.h"
 #include "wire/protobuf.h"
 
