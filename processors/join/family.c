@@ -6,7 +6,6 @@
  * ring: who follows the chain stops at the first place that is not in its ring any more, for what
  * lies behind is older. Other families of the same hash are passed over; steps are bounded.
  */
-#include "processors/join/index.h"
 #include "processors/join/table_internal.h"
 
 #define STEPS_MAX (4 * JOIN_FAMILY_MAX)
@@ -74,7 +73,6 @@ unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const 
     const struct record *r;
     struct walk w;
     unsigned n = 0, step = 0;
-    join_index_ask(t);
     begin(&w, t, &t->families[hash & t->families_mask]);
     for (; (r = next(&w)) && step < STEPS_MAX; step++) {
         bool ours = is_of(r, trace_id, service, service_len);
@@ -109,7 +107,6 @@ unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t p
     const struct record *r = NULL;
     struct walk w;
     unsigned n = 0, step = 0;
-    join_index_ask(t);
     begin(&w, t, &t->threads[hash & t->families_mask]);
     while (step < 2 * JOIN_NEIGHBOURS_MAX && n < JOIN_NEIGHBOURS_MAX && (r = next(&w))) {
         const struct whereabouts *a = whereabouts_of(r);

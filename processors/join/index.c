@@ -3,9 +3,6 @@
 
 #include "processors/join/slots.h"
 
-#define BACKLOG_MAX (64ull << 20) /* bytes: some 20 to 50 ms when somebody asks */
-#define AWAKE_MIN 600u            /* tenths of a second after somebody asked; a window, if longer */
-
 /* --- One record --------------------------------------------------------------------------------
  */
 
@@ -169,64 +166,11 @@ void join_index_finish(struct join_table *t, struct shard *s, struct join_indexi
     while (ix->n_entered < ix->n_seen)
         enter_next(t, s, ix, now, out);
     chain_all(t, s, ix);
-    s->indexed = ix->seen;
 }
 
-static void begin(const struct shard *s, struct join_indexing *ix)
+void join_index_begin(const struct shard *s, struct join_indexing *ix)
 {
     ix->n_seen = ix->n_entered = ix->n_chained = 0;
-    ix->seen = s->indexed;
-    ix->seen_at = (uint64_t)((const uint8_t *)at(s, s->indexed) - s->ring);
-}
-
-static void index_until(struct join_table *t, struct shard *s, uint64_t end, uint32_t now,
-                        struct join_tally *out)
-{
-    struct join_indexing ix;
-    begin(s, &ix);
-    while (ix.seen < end)
-        join_index_next(t, s, &ix, now, out);
-    join_index_finish(t, s, &ix, now, out);
-}
-
-void join_index_rest(struct join_table *t, struct shard *s, uint32_t now, struct join_tally *out)
-{
-    if (s->indexed < s->head)
-        index_until(t, s, s->head, now, out);
-}
-
-void join_index_begin(struct join_table *t, struct shard *s, struct join_indexing *ix, uint32_t now,
-                      struct join_tally *out)
-{
-    join_index_rest(t, s, now, out);
-    begin(s, ix);
-}
-
-/* --- Sleep --------------------------------------------------------------------------------------
- */
-
-void join_index_tick(struct join_table *t, uint32_t now)
-{
-    if (t->shard_bits || t->clock == now)
-        return;
-    t->clock = now;
-    if (t->asked)
-        t->awake_until = now + (t->window > AWAKE_MIN ? t->window : AWAKE_MIN);
-    else if ((int32_t)(now - t->awake_until) > 0)
-        t->asleep = true;
-    t->asked = false;
-}
-
-void join_index_bound(struct join_table *t, struct shard *s, uint32_t now, struct join_tally *out)
-{
-    if (s->head - s->indexed > BACKLOG_MAX)
-        index_until(t, s, s->head - BACKLOG_MAX, now, out);
-}
-
-void join_index_wake(struct join_table *t)
-{
-    struct join_tally tally = {0}; /* nobody waits, so that nothing but this is counted */
-    t->asleep = false;
-    join_index_rest(t, &t->shards[0], t->clock, &tally);
-    t->late_evicted += tally.evicted;
+    ix->seen = s->head;
+    ix->seen_at = s->head_at;
 }

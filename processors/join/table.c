@@ -51,8 +51,6 @@ static inline void evict(struct join_table *t, struct shard *s, uint32_t now,
                          struct join_tally *out)
 {
     struct record *r = (struct record *)(void *)(s->ring + s->tail_at);
-    if (s->tail == s->indexed)
-        s->indexed += size_of(r); /* asleep: it leaves as it came */
     if (!r->dead)
         settle(t, s, r, now, out);
     forward(s, &s->tail, &s->tail_at, size_of(r));
@@ -200,21 +198,15 @@ static inline void warm(const struct shard *s, const struct join_entry *soon)
 static inline void enter_in(struct join_table *t, struct shard *s, const struct join_entry *entries,
                             const uint16_t *order, unsigned n, uint32_t now, struct join_tally *out)
 {
-    bool sleeps = join_index_sleeps(t, s);
     unsigned group = join_index_group(s);
     struct join_indexing ix;
-    if (!sleeps)
-        join_index_begin(t, s, &ix, now, out);
+    join_index_begin(s, &ix);
     for (unsigned i = 0; i < n; i++) {
         unsigned soon = i + WARM_SPANS < n ? i + WARM_SPANS : i;
         warm(s, &entries[order ? order[soon] : soon]);
         append(t, s, &entries[order ? order[i] : i], now, out);
-        if (!sleeps && (i + 1) % group == 0)
+        if ((i + 1) % group == 0)
             join_index_next(t, s, &ix, now, out);
-    }
-    if (sleeps) {
-        join_index_bound(t, s, now, out);
-        return;
     }
     while (ix.seen < s->head)
         join_index_next(t, s, &ix, now, out);
@@ -252,7 +244,6 @@ void join_table_enter(struct join_table *t, const struct join_entry *entries, si
                       uint64_t now_ms, struct join_tally *out)
 {
     uint32_t now = tenths(now_ms);
-    join_index_tick(t, now);
     for (size_t i = 0; i < n; i += AT_ONCE) {
         unsigned some = (unsigned)(n - i < AT_ONCE ? n - i : AT_ONCE);
         if (t->shard_bits)
@@ -273,7 +264,6 @@ static bool make_pending(struct join_table *t, struct shard *s, struct home home
     uint64_t span_id = br_load64(sample->span_id);
     uint32_t size = record_size(0);
     struct record *r = reserve(t, s, size, now, out);
-    s->indexed = s->head; /* by what follows */
     *r = (struct record){.size8 = (uint16_t)(size / 8),
                          .head.span_id = span_id,
                          .seen = now,
@@ -320,7 +310,6 @@ enum join_result join_table_sample(struct join_table *t, const struct join_sampl
     struct home home = home_of(s, hash);
     enum join_result result = JOIN_UNKNOWN;
     uint32_t now = tenths(now_ms);
-    join_index_ask(t);
     lock(t, s);
     struct place place = join_slots_find(s, home, span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
@@ -346,7 +335,6 @@ bool join_table_add(struct join_table *t, const struct join_sample *sample, join
 {
     uint64_t span_id = br_load64(sample->span_id), hash = mix(t, span_id);
     struct shard *s = shard_of(t, hash);
-    join_index_ask(t);
     lock(t, s);
     struct place place = join_slots_find(s, home_of(s, hash), span_id, sample->trace_id);
     struct record *r = record_at(s, &place);
@@ -366,7 +354,6 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 {
     uint64_t id = br_load64(span_id), hash = mix(t, id);
     struct shard *s = shard_of(t, hash);
-    join_index_ask(t);
     lock(t, s);
     struct place place = join_slots_find(s, home_of(s, hash), id, trace_id);
     const struct record *r = record_at(s, &place);
@@ -383,11 +370,6 @@ bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uin
 
 void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *out)
 {
-    if (t->late_evicted) { /* only ever in one thread's table */
-        out->evicted += t->late_evicted;
-        out->any = true;
-        t->late_evicted = 0;
-    }
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
     uint64_t keep = 2ull * t->window + 10;
     uint32_t now = tenths(now_ms);
@@ -440,7 +422,6 @@ static void init_shard(const struct join_table *t, struct shard *s, uint8_t *mem
     /* Behind the ring is room for the header of a record that begins in its last eight bytes. */
     s->ring_size = (bytes - slots - figures - sizeof(struct record)) & ~(size_t)63;
     s->head = s->tail = s->head_at = s->tail_at = RESERVED;
-    s->indexed = RESERVED;
     uint64_t fit = s->ring_size / RECORD_MAX / 4; /* more than one, in the smallest table */
     s->ahead = fit < JOIN_INDEX_AHEAD ? (uint32_t)fit : JOIN_INDEX_AHEAD;
     s->sweep_at = RESERVED + SWEEP_BYTES / s->n_buckets;
@@ -494,7 +475,6 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     br_random_bytes(t->secret, sizeof t->secret);
     t->max_bytes = all + heads;
     t->window = window_ms < WINDOW_MAX_MS ? (uint32_t)(window_ms / 100) : WINDOW_MAX_MS / 100;
-    t->asleep = !t->shard_bits;
     join_names_init(t);
     return t;
 }

@@ -7,8 +7,7 @@
  * first; when a ring is full its oldest leave. A shard is chosen by span id, not by trace id: a
  * label often brings a span id alone. Lookup is by one bucket of ten slots, a cache line, and now
  * and then its neighbour; a slot whose record has left the ring is free again at once, by its
- * position. Spans are entered into the buckets when the first sample asks, and from then on as they
- * come (index.h).
+ * position.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
  * (pending), which the span takes over when it comes.
@@ -274,8 +273,7 @@ bool join_table_series(struct join_table *t, const void *key, size_t len, size_t
 uint32_t join_table_hash(const struct join_table *t, const void *data, size_t len);
 
 struct join_stats {
-    uint64_t spans; /* one that was sent again counts twice until somebody asks */
-    uint64_t bytes, max_bytes, pending;
+    uint64_t spans, bytes, max_bytes, pending;
     uint64_t oldest_ms; /* age of the oldest record */
 };
 void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *ret);

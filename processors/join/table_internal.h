@@ -70,7 +70,6 @@ struct shard {
     uint8_t *ring;
     uint64_t ring_size, head, tail;   /* positions only grow */
     uint64_t head_at, tail_at;        /* where in the ring they are */
-    uint64_t indexed;                 /* what slots and chains lead to lies before it: index.c */
     uint32_t ahead;                   /* records that may be on their way there */
     uint64_t sweep_at;                /* the head at which the next bucket is swept */
     uint64_t swept;                   /* buckets, in all */
@@ -93,11 +92,7 @@ struct join_table {
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads; /* likewise, of each thread, families_mask + 1; NULL: none */
-    /* Of one thread's table: index.c. */
-    bool asleep, asked;          /* spans stay unindexed; somebody asked since `clock` moved on */
-    uint32_t clock, awake_until; /* when spans came last, in tenths of a second */
-    uint64_t late_evicted;       /* spans that left inside the window, and nobody counted yet */
-    pthread_mutex_t names_lock;  /* of everything below */
+    pthread_mutex_t names_lock; /* of everything below */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
     unsigned n_types;

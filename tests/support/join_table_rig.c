@@ -120,21 +120,18 @@ struct join_stats table_rig_stats(struct join_table *t, uint64_t now)
     return s;
 }
 
-bool table_rig_shared, table_rig_awake;
+bool table_rig_shared;
 
 struct join_table *table_rig_new(size_t bytes)
 {
     struct join_table *t = join_table_new(bytes, WINDOW_MS, 0, false, table_rig_shared);
     assert_non_null(t);
-    if (table_rig_awake)
-        (void)table_rig_look(t, 0, 1, NOW, NULL);
     return t;
 }
 
 const char *table_rig_way(unsigned way)
 {
-    static const char *const ways[] = {"one thread, asleep", "one thread, awake", "shared"};
-    table_rig_awake = way == 1;
-    table_rig_shared = way == 2;
-    return way < 3 ? ways[way] : NULL;
+    static const char *const ways[] = {"one thread", "shared"};
+    table_rig_shared = way == 1;
+    return way < 2 ? ways[way] : NULL;
 }

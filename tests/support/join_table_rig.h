@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The join's table under a test: spans and samples by number, entered and looked for one at a time.
- * A program runs its tests for tables of one thread that are asleep until somebody asks, for those
- * that index spans as they come, and for shared ones, which always do.
+ * A program runs its tests for tables of one thread and for shared ones.
  */
 #pragma once
 
@@ -29,11 +28,10 @@ struct ids {
     uint8_t trace[16], span[8];
 };
 
-/* Whether tables are made for many threads; whether somebody has asked already. */
-extern bool table_rig_shared, table_rig_awake;
+/* Whether tables are made for many threads. */
+extern bool table_rig_shared;
 
-/* Sets both for way 0, 1, 2 ... of running a program's tests, and names it; NULL behind the last.
- */
+/* Sets it for way 0, 1 ... of running a program's tests, and names it; NULL behind the last. */
 const char *table_rig_way(unsigned way);
 
 struct join_table *table_rig_new(size_t bytes);

@@ -114,7 +114,7 @@ static void jump(struct join_table *t, uint64_t position)
     for (unsigned k = 0; k < n_shards(t); k++) {
         struct shard *s = &t->shards[k];
         assert_true(s->head == s->tail && s->head < position);
-        s->head = s->tail = s->indexed = position;
+        s->head = s->tail = position;
     }
 }
 
