@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "config/config.h"
 #include "config/foreign.h"
+#include "pipeline/registry.h"
 
 static const char *no_env(const char *name, void *arg)
 {
