@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that say the same are chained, by number: what is kept of each is where it lies, and which is
- * the next of its chain. The rest is read again from its bytes when it is asked for, so that a sample
- * takes 15 bytes whatever is in it.
+ * Samples that say the same are chained, by number: what is kept of each is where it lies, and
+ * which is the next of its chain. The rest is read again from its bytes when it is asked for, so
+ * that a sample takes 15 bytes whatever is in it.
  */
 #include "processors/join/fold.h"
 
@@ -26,12 +26,13 @@
 struct fold_sample {
     uint32_t stack;
     uint32_t n_values, n_times;
-    bool odd; /* it has what we do not know, or numbers that do not go together */
+    bool odd;             /* it has what we do not know, or numbers that do not go together */
     uint32_t *attributes; /* ascending, without those that name the span */
     uint32_t n_attributes, cap_attributes;
 };
 
-/* The first sample of a part, and the part's bytes, in which the places of all of its are counted. */
+/* The first sample of a part, and the part's bytes, in which the places of all of its are counted.
+ */
 struct fold_range {
     uint32_t first;
     const uint8_t *base, *end;
@@ -203,9 +204,8 @@ static bool fold_same(struct fold *f, uint32_t index)
     fold_read(f, p, end, &f->there);
     return !f->no_memory && there->stack == here->stack && fold_shape(there) == fold_shape(here) &&
            there->n_attributes == here->n_attributes &&
-           (!here->n_attributes ||
-            memcmp(there->attributes, here->attributes,
-                   here->n_attributes * sizeof *here->attributes) == 0);
+           (!here->n_attributes || memcmp(there->attributes, here->attributes,
+                                          here->n_attributes * sizeof *here->attributes) == 0);
 }
 
 static void fold_chain(struct fold *f, uint32_t index)
@@ -421,7 +421,8 @@ static int fold_write(struct fold *f, const struct fold_group *g, struct br_visi
 {
     const struct fold_sample *s = &f->here;
     size_t room = 8 * (1 + BR_VARINT_MAX); /* tags, lengths and the stack */
-    if (fold_reserve(f, room + s->n_attributes * 5 + g->values_len + (size_t)g->n_times * 8 + v->len))
+    if (fold_reserve(f,
+                     room + s->n_attributes * 5 + g->values_len + (size_t)g->n_times * 8 + v->len))
         return BR_ENOMEM;
     uint8_t *o = f->out;
     if (s->stack) {
@@ -447,8 +448,8 @@ static void fold_decide(struct fold *f, const struct fold_group *g)
     }
 }
 
-/* Whoever comes first of a chain has its place. What did not fit into its sums is a chain of its own
- * when its first sample comes. */
+/* Whoever comes first of a chain has its place. What did not fit into its sums is a chain of its
+ * own when its first sample comes. */
 static int on_fold_sample(void *arg, struct br_visit *v)
 {
     struct fold *f = arg;

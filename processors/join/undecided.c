@@ -18,8 +18,8 @@ static uint64_t undecided_hash(const struct join_undecided *u, const struct join
 static uint32_t *undecided_slot(const struct join_undecided *u, const struct join_undecided_span *s)
 {
     uint32_t i = (uint32_t)undecided_hash(u, s) & (u->n_slots - 1);
-    while (u->slots[i] && memcmp(&u->spans[u->slots[i] - 1], s,
-                                 offsetof(struct join_undecided_span, folds)) != 0)
+    while (u->slots[i] &&
+           memcmp(&u->spans[u->slots[i] - 1], s, offsetof(struct join_undecided_span, folds)) != 0)
         i = (i + 1) & (u->n_slots - 1);
     return &u->slots[i];
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples whose links survive if their span spent much CPU time, which is known when all samples of the
- * item have been added to it. What is said of a span is kept once: four bytes for a sample, 40 for a span and
- * a type.
+ * Samples whose links survive if their span spent much CPU time, which is known when all samples of
+ * the item have been added to it. What is said of a span is kept once: four bytes for a sample, 40
+ * for a span and a type.
  */
 #pragma once
 
@@ -31,8 +31,8 @@ struct join_undecided {
     uint8_t secret[16];
 };
 
-/* Adds the sample `index` of an item of `n_samples`; `trace` is NULL where it is not known. Returns 0 or
- * BR_ENOMEM. */
+/* Adds the sample `index` of an item of `n_samples`; `trace` is NULL where it is not known. Returns
+ * 0 or BR_ENOMEM. */
 int join_undecided_add(struct join_undecided *u, uint32_t n_samples, uint32_t index,
                        const uint8_t *trace, const uint8_t *span, uint16_t type, double value);
 
