@@ -13,20 +13,12 @@
 #include "processors/join/leaf.h"
 #include "processors/join/meaning.h"
 #include "processors/join/reading.h"
+#include "processors/join/undecided.h"
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
+#define ADDITIONS_BLOCK 4096u
 #define RESOURCE_ATTRIBUTES 1 /* field of Resource */
-
-/* A sample whose link survives if its span spent much CPU time, which is known when all samples of
- * the item have been added to it. */
-struct undecided {
-    uint32_t index;
-    uint16_t type;
-    bool has_trace;
-    uint8_t trace[16], span[8];
-    uint64_t value;
-};
 
 struct run {
     struct join *j;
@@ -35,6 +27,8 @@ struct run {
     uint8_t *memo; /* of the next sample; NULL with JOIN_PASS_ONLY */
     uint64_t came_ms, now_ms;
     struct br_arena arena;
+    struct br_arena additions_arena; /* what is added to samples, until it is written */
+    uint8_t *room, *room_end;        /* of it, for the next one */
     struct br_dictionary_view view;
     struct join_texts texts;
     struct join_links links;
@@ -55,8 +49,7 @@ struct run {
     uint32_t unknown;
     uint32_t index; /* of the next sample */
     uint8_t *folds; /* enum join_fold of each; NULL: all links survive */
-    struct undecided *undecided;
-    uint32_t n_undecided, cap_undecided;
+    struct join_undecided undecided;
     struct {
         uint64_t samples;
         double value;
@@ -182,6 +175,19 @@ static uint32_t indices_of(struct run *r, uint32_t has_keys, uint32_t *out)
 }
 
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
+/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without memory. */
+static uint8_t *addition_room(struct run *r, size_t size)
+{
+    if (size > (size_t)(r->room_end - r->room)) {
+        r->room = br_arena_alloc(&r->additions_arena, ADDITIONS_BLOCK);
+        r->room_end = r->room ? r->room + ADDITIONS_BLOCK : NULL;
+    }
+    uint8_t *start = size ? r->room : NULL;
+    if (start)
+        r->room += size;
+    return start;
+}
+
 static struct br_addition addition_for(struct run *r, const struct join_reading *s, bool found,
                                        bool inferred)
 {
@@ -198,7 +204,7 @@ static struct br_addition addition_for(struct run *r, const struct join_reading 
         link = join_extension_link(&r->extension, s->trace_id ? s->trace_id : trace, s->span_id);
         size += 1 + br_varint_size(link);
     }
-    uint8_t *start = size ? br_arena_alloc(&r->arena, size) : NULL, *p = start;
+    uint8_t *start = addition_room(r, size), *p = start;
     if (!start) {
         r->no_memory = r->no_memory || size;
         return (struct br_addition){0};
@@ -231,16 +237,10 @@ static void note_folded(struct run *r, uint32_t index, uint16_t type, uint64_t v
 
 static void decide_later(struct run *r, uint32_t index, const struct join_reading *s)
 {
-    if (br_grow(&r->undecided, &r->cap_undecided, (size_t)r->n_undecided + 1, sizeof *r->undecided,
-                UINT32_MAX)) {
+    if (join_undecided_add(&r->undecided, r->item->n_items, index,
+                           r->found.has_trace ? r->found.trace : NULL, s->span_id, r->meaning.type,
+                           (double)s->value))
         r->no_memory = true;
-        return;
-    }
-    struct undecided *u = &r->undecided[r->n_undecided++];
-    *u = (struct undecided){.index = index, .type = r->meaning.type, .value = s->value};
-    memcpy(u->span, s->span_id, sizeof u->span);
-    u->has_trace = r->found.has_trace;
-    memcpy(u->trace, r->found.trace, sizeof u->trace);
 }
 
 static void decide(struct run *r, const struct join_reading *s, bool found)
@@ -262,16 +262,26 @@ static void decide(struct run *r, const struct join_reading *s, bool found)
     }
 }
 
+static void decide_span(struct run *r, struct join_undecided_span *u)
+{
+    struct join_figures figures;
+    if (join_table_figures(r->j->table, u->has_trace ? u->trace : NULL, u->span, &figures, NULL) &&
+        join_figures_cpu_ns(&figures) > r->j->policy.keep->cpu_threshold)
+        return;
+    u->folds = true;
+    r->folded[u->type].samples += u->samples;
+    r->folded[u->type].value += u->value;
+}
+
 static void decide_rest(struct run *r)
 {
-    for (uint32_t i = 0; i < r->n_undecided; i++) {
-        const struct undecided *u = &r->undecided[i];
-        struct join_figures figures;
-        if (!join_table_figures(r->j->table, u->has_trace ? u->trace : NULL, u->span, &figures,
-                                NULL) ||
-            join_figures_cpu_ns(&figures) <= r->j->policy.keep->cpu_threshold)
-            note_folded(r, u->index, u->type, u->value);
-    }
+    struct join_undecided *u = &r->undecided;
+    for (uint32_t i = 0; i < u->n; i++)
+        decide_span(r, &u->spans[i]);
+    for (uint32_t i = 0; i < u->n_samples; i++)
+        if (u->of[i] && u->spans[u->of[i] - 1].folds)
+            r->folds[i] = JOIN_FOLD_FOLDED;
+    join_undecided_release(u);
 }
 
 static void fold(struct run *r)
@@ -281,8 +291,7 @@ static void fold(struct run *r)
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
         n += r->folded[t].samples > 0;
     if (!n || r->no_memory ||
-        join_fold_samples(r->item, r->folds, r->labels, r->view.n[BR_TABLE_ATTRIBUTE], &r->arena,
-                          &gone))
+        join_fold_samples(r->item, r->folds, r->labels, r->view.n[BR_TABLE_ATTRIBUTE], &gone))
         return;
     br_item_settle(r->item, BR_FATE_DROPPED, "folded", gone);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
@@ -438,13 +447,15 @@ static void join_parts(struct run *r)
 {
     bool write = r->pass != JOIN_PASS_FIRST;
     uint32_t n_parts = r->item->n_parts;
-    struct br_addition **additions = br_arena_calloc(&r->arena, n_parts, sizeof *additions);
+    struct br_addition **additions =
+        br_arena_calloc(&r->additions_arena, n_parts, sizeof *additions);
     for (uint32_t i = 0; i < n_parts; i++) {
         const struct br_part *part = &r->item->parts[i];
         if (part->kind != BR_PART_RESOURCE)
             continue;
         struct br_addition *own =
-            write && additions ? br_arena_calloc(&r->arena, part->n_items, sizeof *own) : NULL;
+            write && additions ? br_arena_calloc(&r->additions_arena, part->n_items, sizeof *own)
+                               : NULL;
         r->no_memory = r->no_memory || (write && !own);
         join_resource(r, part, own);
         if (own)
@@ -452,6 +463,7 @@ static void join_parts(struct run *r)
     }
     if (write && additions)
         write_parts(r, additions);
+    br_arena_release(&r->additions_arena);
     if (r->folds)
         fold(r);
 }
@@ -508,6 +520,7 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
         r->came_ms = came_ms;
         r->now_ms = br_host_mono_ms(j->node->host);
         br_arena_init(&r->arena, ARENA_MAX);
+        br_arena_init(&r->additions_arena, ARENA_MAX);
     }
     if (r && prepare(r)) {
         join_parts(r);
@@ -522,7 +535,8 @@ uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass,
         join_locals_release(&r->credit.locals);
         join_links_release(&r->links);
         join_texts_release(&r->texts);
-        br_free(r->undecided);
+        join_undecided_release(&r->undecided);
+        br_arena_release(&r->additions_arena);
         br_arena_release(&r->arena);
     }
     br_free(r);
