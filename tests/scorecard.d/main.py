@@ -20,6 +20,7 @@ import memory  # noqa: E402,F401
 import network  # noqa: E402,F401
 import program  # noqa: E402,F401
 import soak  # noqa: E402,F401
+import starving  # noqa: E402,F401
 
 HEAD = "| # | figure | target | measured | | commit | command |\n|---|---|---|---|---|---|---|\n"
 
