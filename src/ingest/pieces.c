@@ -20,7 +20,8 @@ struct br_pieces {
     struct br_outcome refusal;      /* the last one */
     struct br_timer next;
     uint64_t delay_ms, until_ms;
-    bool any; /* something was taken, or refused for good */
+    bool any;   /* something was taken, or refused for good */
+    bool taken; /* something was taken */
 };
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
@@ -167,12 +168,26 @@ static void pieces_later(struct br_pieces *s, uint64_t delay_ms)
     (void)br_host_timer(s->host, &s->next, delay_ms, on_next);
 }
 
-/* Refuses what waits. */
+/* Of a success `piece` is the part that was refused. */
+static struct br_outcome pieces_partly(const struct br_item *piece, const struct br_outcome *o)
+{
+    struct br_outcome partly = *o;
+    partly.verdict = BR_DONE;
+    partly.status = BR_STATUS_OK;
+    partly.delay_ms = 0;
+    partly.n_rejected = piece->n_items;
+    return partly;
+}
+
+/* Refuses what waits: for good where others were taken and there is time to come. */
 static void pieces_refuse(struct br_pieces *s, const struct br_outcome *o)
 {
     struct br_list *l;
-    while ((l = br_list_shift(&s->waiting)))
-        br_item_finish(br_container_of(l, struct br_item, link), o);
+    while ((l = br_list_shift(&s->waiting))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        struct br_outcome partly = pieces_partly(piece, o);
+        br_item_finish(piece, s->taken && s->node ? &partly : o);
+    }
 }
 
 /* Ends the sending when no piece is left. */
@@ -204,13 +219,8 @@ static void pieces_again(struct br_pieces *s, struct br_item *piece, const struc
  * success, and what is to be sent again stays so. */
 static void pieces_finish(struct br_item *piece, const struct br_outcome *o)
 {
-    struct br_outcome partly = *o;
-    if (o->verdict == BR_REJECT) {
-        partly.verdict = BR_DONE;
-        partly.status = BR_STATUS_OK;
-        partly.n_rejected = piece->n_items;
-    }
-    br_item_finish(piece, &partly);
+    struct br_outcome partly = pieces_partly(piece, o);
+    br_item_finish(piece, o->verdict == BR_REJECT ? &partly : o);
 }
 
 static void on_attempt(struct br_item *attempt, void *arg)
@@ -223,6 +233,7 @@ static void on_attempt(struct br_item *attempt, void *arg)
         pieces_again(s, piece, o);
     } else {
         s->any = true;
+        s->taken = s->taken || o->verdict == BR_DONE;
         s->delay_ms = RETRY_FIRST_MS;
         pieces_finish(piece, o);
     }

@@ -5,9 +5,12 @@
  *
  * The pieces are children of the whole, which has no parts of its own and ends when the last of them
  * has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not sent on.
- * After that a piece that is refused is tried again, and what was taken is not sent a second time;
- * BR_PIECES_PATIENCE_MS later the whole is refused. A piece that is refused for good is the rejected part
- * of a success.
+ * After that a piece that is refused is tried again, and what was taken is not sent a second time. A piece
+ * that is refused for good, or is still refused after BR_PIECES_PATIENCE_MS, is the rejected part of a
+ * success (OTLP, "Partial Success"): the sender is told how much, and why. To be told to send the whole
+ * again would double what was taken, each time anew for as long as the destination is too slow. The patience
+ * is the time limit of the SDKs: who has given up by then sends it again anyway. Only at the end of the
+ * process, which comes once, the whole is refused.
  */
 #pragma once
 

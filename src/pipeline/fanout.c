@@ -65,10 +65,11 @@ static void fold(struct br_outcome *into, const struct br_outcome *o)
 
 static void group_step(struct group *g);
 
-/* Who waited for the delivery hears that it was not everywhere. */
+/* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all. */
 static void say_lost(struct share *s)
 {
     struct br_outcome *o = &s->group->outcome;
+    o->n_rejected = s->group->item->n_items;
     if (!o->text[0])
         (void)snprintf(o->text, sizeof o->text, "%s did not take it in time, and goes without it",
                        end_of(s)->config.name);

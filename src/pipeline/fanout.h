@@ -6,7 +6,9 @@
  * nor refused it for good, is it the sender's again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or where the destination answers when it has delivered.
+ * (br_item.waits), or where the destination answers when it has delivered. Where one goes without the item
+ * after all, that is a partial success of which nothing was taken there: its sender is told, and does not
+ * send it to everybody again.
  *
  * To the ledger the item is one, however many destinations there are (debt.h).
  */

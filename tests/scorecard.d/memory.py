@@ -8,11 +8,12 @@ import socket
 import time
 
 import bombs
+import card
 import clients
 import otlp
 from bombs import MIB
 from braid import Braid, exporter, pipelines, until
-from card import LONG, Figure, line
+from card import Figure, line
 from load import Late, Load, memory_mib
 from otlp import TRACES
 from pki import Authority
@@ -34,7 +35,7 @@ def overload(folder, fast):
     queue = {"queue_size": 1 << 30, "sizer": "bytes"}
     server = Braid(pipelines(exporter("grpc", late, sending_queue=queue), processors=LIMIT, workers=2), folder / "braid")
     load = Load(server, 3000, clients_each=4).start()
-    minutes = 10 if LONG else 1
+    minutes = card.minutes(1)
     try:
         time.sleep(60 * minutes)
         load.stop()

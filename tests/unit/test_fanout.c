@@ -34,7 +34,7 @@ static int setup(void **state)
     b->config = (struct br_fanout_config){.hold_size = 1 << 20, .hold_time = 10000000000u};
     for (int i = 0; i < MAX; i++) {
         fake_sink_init(&b->sinks[i], &b->h->host);
-        br_ledger_init(&b->ledgers[i], b->h->host.metrics, names[i]);
+        assert_int_equal(br_ledger_init(&b->ledgers[i], b->h->host.metrics, names[i]), 0);
         b->ends[i] = (struct br_fanout_end){.next = &b->sinks[i].consumer,
                                             .ledger = &b->ledgers[i],
                                             .name = names[i],
@@ -311,6 +311,7 @@ static void who_waits_for_delivery_waits_for_all(void **state)
         fake_host_advance(b->h, 20000);
         assert_int_equal(b->tally.n_done, i + 1);
         assert_int_equal(b->tally.last.text[0] != 0, i >= 2); /* it hears that one goes without it */
+        assert_int_equal(b->tally.last.n_rejected, i < 2 ? 0 : 5); /* and of how much */
         check_accounts(b);
         br_fanout_free(f);
     }

@@ -286,6 +286,8 @@ static void a_refusal_for_now_wins(void **state)
     end(&b);
 }
 
+/* OTLP, "Partial Success": the server accepts a part and rejects the rest, and the client does not send it
+ * again, so that nothing of what was taken comes twice. */
 static void patience_ends(void **state)
 {
     (void)state;
@@ -294,12 +296,16 @@ static void patience_ends(void **state)
     cut(&b, BR_TRACES, false);
     send(&b);
     turns(&b, 1);
+    uint32_t n_taken = (uint32_t)fake_sink_once(&b.sink, BR_TRACES, 1, b.n_items);
+    assert_in_range(n_taken, 1, b.n_items - 1);
     b.sink.verdict = FAKE_RETRY;
     fake_host_advance(b.h, BR_PIECES_PATIENCE_MS - 2000);
     assert_int_equal(b.n_ended, 0);
     fake_host_advance(b.h, 4000);
     assert_int_equal(b.n_ended, 1);
-    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    assert_int_equal(b.outcome.verdict, BR_DONE);
+    assert_int_equal(b.outcome.n_rejected, b.n_items - n_taken);
+    assert_true(b.outcome.text[0]);
     end(&b);
 }
 
