@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "processors/join/table.h"
+#include "processors/join/table/table.h"
 
 #define CHUNK 200u
 #define SPANS 1000000u

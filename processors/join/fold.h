@@ -8,7 +8,7 @@
 #pragma once
 
 #include "otlp/dictionary.h"
-#include "processors/join/labels.h"
+#include "processors/join/reading.h"
 
 enum join_fold {
     JOIN_FOLD_KEPT,     /* as it is */

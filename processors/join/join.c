@@ -63,8 +63,8 @@ static const struct br_option options[] = {
     BR_OPT_END,
 };
 
-static int check(void *config, const struct br_yaml *node, const char *path, struct br_arena *arena,
-                 struct br_errs *errs)
+static int join_check(void *config, const struct br_yaml *node, const char *path,
+                      struct br_arena *arena, struct br_errs *errs)
 {
     static const char *span_ids[] = {"span_id", "profile_id", "process.context.label.span_id",
                                      "process.context.label.profile_id"};
@@ -100,144 +100,145 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
     return 0;
 }
 
-/* --- Counting -------------------------------------------------------------------------------- */
+/* --- Counting --------------------------------------------------------------------------- */
 
-static double *type_metric(struct join *j, double **at, uint16_t type, const char *what)
+static double *join_type_metric(struct join *join, double **at, uint16_t type, const char *what)
 {
     if (!*at) {
         char name[64];
         (void)snprintf(name, sizeof name, "braid_join_%s", what);
-        *at = br_node_metric(j->node, BR_COUNTER, name, "profile_type",
-                             join_table_type_name(j->table, type));
+        *at = br_node_metric(join->node, BR_COUNTER, name, "profile_type",
+                             join_table_type_name(join->table, type));
     }
     return *at;
 }
 
-static double *counter(struct join *j, uint16_t type, enum join_outcome outcome)
+static double *join_counter(struct join *join, uint16_t type, enum join_outcome outcome)
 {
     static const char *const names[JOIN_COUNTS] = {"samples_joined",       "samples_joined_late",
                                                    "samples_unknown_span", "samples_too_late",
                                                    "samples_unlinked",     "samples_inferred"};
-    return type_metric(j, &j->counts[type][outcome], type, names[outcome]);
+    return join_type_metric(join, &join->counts[type][outcome], type, names[outcome]);
 }
 
-void join_count_folded(struct join *j, uint16_t type, double n, double value)
+void join_count_folded(struct join *join, uint16_t type, double n, double value)
 {
-    *type_metric(j, &j->folded[type], type, "samples_folded") += n;
-    *type_metric(j, &j->folded_values[type], type, "folded_values") += value;
+    *join_type_metric(join, &join->folded[type], type, "samples_folded") += n;
+    *join_type_metric(join, &join->folded_values[type], type, "folded_values") += value;
 }
 
-void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n)
+void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double n)
 {
-    *counter(j, type, outcome) += n;
+    *join_counter(join, type, outcome) += n;
 }
 
-void join_count_tally(struct join *j, const struct join_tally *tally)
+void join_count_tally(struct join *join, const struct join_tally *tally)
 {
     if (!tally->any)
         return;
     for (uint16_t t = 0; t < JOIN_TYPES; t++) {
         if (tally->late[t])
-            *counter(j, t, JOIN_COUNT_LATE) += (double)tally->late[t];
+            *join_counter(join, t, JOIN_COUNT_LATE) += (double)tally->late[t];
         if (tally->unknown[t])
-            *counter(j, t, JOIN_COUNT_UNKNOWN) += (double)tally->unknown[t];
+            *join_counter(join, t, JOIN_COUNT_UNKNOWN) += (double)tally->unknown[t];
     }
-    *j->evicted += (double)tally->evicted;
+    *join->evicted += (double)tally->evicted;
 }
 
-static void note_table(struct join *j)
+static void join_note_table(struct join *join)
 {
     struct join_stats stats;
-    join_table_stats(j->table, br_host_mono_ms(j->node->host), &stats);
-    *j->table_bytes = (double)stats.bytes;
-    *j->table_spans = (double)stats.spans;
-    *j->table_pending = (double)stats.pending;
-    *j->table_age = (double)stats.oldest_ms / 1000.0;
+    join_table_stats(join->table, br_host_mono_ms(join->node->host), &stats);
+    *join->table_bytes = (double)stats.bytes;
+    *join->table_spans = (double)stats.spans;
+    *join->table_pending = (double)stats.pending;
+    *join->table_age = (double)stats.oldest_ms / 1000.0;
 }
 
-static void on_housekeeping(struct br_timer *t)
+static void join_on_housekeeping(struct br_timer *timer)
 {
-    struct join *j = br_container_of(t, struct join, housekeeping);
+    struct join *join = br_container_of(timer, struct join, housekeeping);
     struct join_tally tally = {0};
-    join_table_expire(j->table, br_host_mono_ms(j->node->host), &tally);
-    join_count_tally(j, &tally);
-    note_table(j);
-    (void)br_host_timer(j->node->host, &j->housekeeping, HOUSEKEEPING_MS, on_housekeeping);
+    join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
+    join_count_tally(join, &tally);
+    join_note_table(join);
+    (void)br_host_timer(join->node->host, &join->housekeeping, HOUSEKEEPING_MS,
+                        join_on_housekeeping);
 }
 
-/* --- Holding --------------------------------------------------------------------------------- */
+/* --- Holding ---------------------------------------------------------------------------- */
 
-static void release(struct join *j, enum br_signal signal, struct held *h)
+static void join_release(struct join *join, enum br_signal signal, struct held *held)
 {
-    struct br_item *item = h->item;
-    br_list_remove(&h->link);
-    j->held_bytes -= item->size;
+    struct br_item *item = held->item;
+    br_list_remove(&held->link);
+    join->held_bytes -= item->size;
     if (signal == BR_TRACES)
-        join_mark_spans(j, item, true);
+        join_mark_spans(join, item, true);
     else
-        (void)join_samples(j, item, JOIN_PASS_LAST, h->memo, h->came_ms);
-    br_free(h->memo);
-    br_free(h);
+        (void)join_samples(join, item, JOIN_PASS_LAST, held->memo, held->came_ms);
+    br_free(held->memo);
+    br_free(held);
     if (item->waits)
-        br_node_forward(j->node, item); /* its sender keeps it */
+        br_node_forward(join->node, item); /* its sender keeps it */
     else
-        br_keeper_send(j->keepers[signal], item);
+        br_keeper_send(join->keepers[signal], item);
 }
 
 /* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
-static void release_until(struct join *j, uint64_t ms)
+static void join_release_until(struct join *join, uint64_t ms)
 {
     for (int s = BR_SIGNALS - 1; s >= 0; s--) {
-        while (!br_list_empty(&j->held[s])) {
-            struct held *h = br_container_of(j->held[s].next, struct held, link);
-            if (h->until_ms > ms)
+        while (!br_list_empty(&join->held[s])) {
+            struct held *held = br_container_of(join->held[s].next, struct held, link);
+            if (held->until_ms > ms)
                 break;
-            release(j, (enum br_signal)s, h);
+            join_release(join, (enum br_signal)s, held);
         }
     }
 }
 
-static void on_release(struct br_timer *t);
+static void join_on_release(struct br_timer *t);
 
 /* Without memory for the timer nothing waits. */
-static void rearm(struct join *j)
+static void join_rearm(struct join *join)
 {
-    uint64_t due = UINT64_MAX, now = br_host_mono_ms(j->node->host);
+    uint64_t due = UINT64_MAX, now = br_host_mono_ms(join->node->host);
     for (int s = 0; s < BR_SIGNALS; s++) {
-        if (br_list_empty(&j->held[s]))
+        if (br_list_empty(&join->held[s]))
             continue;
-        const struct held *h = br_container_of(j->held[s].next, struct held, link);
-        due = h->until_ms < due ? h->until_ms : due;
+        const struct held *held = br_container_of(join->held[s].next, struct held, link);
+        due = held->until_ms < due ? held->until_ms : due;
     }
-    br_host_timer_stop(j->node->host, &j->release);
-    if (due != UINT64_MAX &&
-        !br_host_timer(j->node->host, &j->release, due > now ? due - now : 0, on_release))
-        release_until(j, UINT64_MAX);
+    br_host_timer_stop(join->node->host, &join->release);
+    if (due != UINT64_MAX && !br_host_timer(join->node->host, &join->release,
+                                            due > now ? due - now : 0, join_on_release))
+        join_release_until(join, UINT64_MAX);
 }
 
-static void on_release(struct br_timer *t)
+static void join_on_release(struct br_timer *timer)
 {
-    struct join *j = br_container_of(t, struct join, release);
-    release_until(j, br_host_mono_ms(j->node->host));
-    rearm(j);
+    struct join *join = br_container_of(timer, struct join, release);
+    join_release_until(join, br_host_mono_ms(join->node->host));
+    join_rearm(join);
 }
 
 /* Whether the item may wait. What waits, and what was released and is not delivered yet, is ours to
  * answer for; past the limit items pass at once and bring back what becomes of them. */
-static bool may_hold(struct join *j, const struct br_item *item)
+static bool join_may_hold(struct join *join, const struct br_item *item)
 {
-    size_t ours = j->held_bytes,
-           most = (size_t)j->config->hold_max_bytes / j->node->host->n_workers;
+    size_t ours = join->held_bytes,
+           most = (size_t)join->config->hold_max_bytes / join->node->host->n_workers;
     for (int s = 0; s < BR_SIGNALS; s++)
-        ours += br_keeper_bytes(j->keepers[s]);
-    if (!j->node->draining && ours + item->size <= most)
+        ours += br_keeper_bytes(join->keepers[s]);
+    if (!join->node->draining && ours + item->size <= most)
         return true;
-    *j->hold_full += item->n_items;
+    *join->hold_full += item->n_items;
     return false;
 }
 
 /* The bytes of the pairs, without the empty name that ends them. */
-static size_t metadata_len(const char *metadata)
+static size_t join_metadata_len(const char *metadata)
 {
     const char *p = metadata;
     while (*p) {
@@ -248,11 +249,12 @@ static size_t metadata_len(const char *metadata)
 }
 
 /* An item of our own with the data of `item`, which is left empty; NULL without memory. */
-static struct br_item *take_data(struct br_item *item)
+static struct br_item *join_take_data(struct br_item *item)
 {
     struct br_item *own = br_item_new(item->host, item->signal);
     if (own && item->metadata)
-        own->metadata = br_arena_strndup(&own->arena, item->metadata, metadata_len(item->metadata));
+        own->metadata =
+            br_arena_strndup(&own->arena, item->metadata, join_metadata_len(item->metadata));
     if (!own || (item->metadata && !own->metadata)) {
         br_item_free(own);
         return NULL;
@@ -265,211 +267,216 @@ static struct br_item *take_data(struct br_item *item)
 
 /* Takes the item's data (and `memo`) over, to send it on in `delay_ms`; or the item itself, where
  * somebody waits for its delivery. False without memory. */
-static bool hold(struct join *j, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
+static bool join_hold(struct join *join, struct br_item *item, uint64_t delay_ms, uint8_t *memo)
 {
     enum br_signal signal = item->signal;
-    struct held *h = br_calloc(1, sizeof *h);
-    struct br_item *own = h && !item->waits ? take_data(item) : item;
-    if (!h || !own) {
-        br_free(h);
+    struct held *held = br_calloc(1, sizeof *held);
+    struct br_item *own = held && !item->waits ? join_take_data(item) : item;
+    if (!held || !own) {
+        br_free(held);
         return false;
     }
     if (own != item)
         br_item_done(item);
-    h->item = own;
-    h->memo = memo;
-    h->came_ms = br_host_mono_ms(j->node->host);
-    h->until_ms = h->came_ms + delay_ms;
+    held->item = own;
+    held->memo = memo;
+    held->came_ms = br_host_mono_ms(join->node->host);
+    held->until_ms = held->came_ms + delay_ms;
     br_item_hold(own, BR_HOLDER_HOLDS);
-    j->held_bytes += own->size;
-    bool first = br_list_empty(&j->held[signal]);
-    br_list_append(&j->held[signal], &h->link);
+    join->held_bytes += own->size;
+    bool first = br_list_empty(&join->held[signal]);
+    br_list_append(&join->held[signal], &held->link);
     if (first)
-        rearm(j);
+        join_rearm(join);
     return true;
 }
 
-/* --- The component --------------------------------------------------------------------------- */
+/* --- The component ---------------------------------------------------------------------- */
 
-static void consume_traces(struct join *j, struct br_item *item)
+static void join_consume_traces(struct join *join, struct br_item *item)
 {
-    uint64_t hold_ms = j->config->hold / 1000000;
-    struct join_entered e = join_enter_spans(j, item);
-    bool waits = hold_ms && (e.profiled || e.sampled);
-    if (waits && may_hold(j, item) && hold(j, item, hold_ms, NULL))
+    uint64_t hold_ms = join->config->hold / 1000000;
+    struct join_entered entered = join_enter_spans(join, item);
+    bool waits = hold_ms && (entered.profiled || entered.sampled);
+    if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
-    if (waits || e.sampled || (e.profiled && j->config->mark == JOIN_MARK_LIKELY))
-        join_mark_spans(j, item, waits || e.sampled);
-    br_node_forward(j->node, item);
+    if (waits || entered.sampled || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
+        join_mark_spans(join, item, waits || entered.sampled);
+    br_node_forward(join->node, item);
 }
 
-static void consume_profiles(struct join *j, struct br_item *item)
+static void join_consume_profiles(struct join *join, struct br_item *item)
 {
-    uint64_t now_ms = br_host_mono_ms(j->node->host), hold_ms = j->config->profile_hold / 1000000;
-    uint8_t *memo = hold_ms && may_hold(j, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
+    uint64_t now_ms = br_host_mono_ms(join->node->host),
+             hold_ms = join->config->profile_hold / 1000000;
+    uint8_t *memo =
+        hold_ms && join_may_hold(join, item) ? br_calloc((size_t)item->n_items + 1, 1) : NULL;
     if (!memo) {
-        (void)join_samples(j, item, JOIN_PASS_ONLY, NULL, now_ms);
-        br_node_forward(j->node, item);
+        (void)join_samples(join, item, JOIN_PASS_ONLY, NULL, now_ms);
+        br_node_forward(join->node, item);
         return;
     }
-    if (join_samples(j, item, JOIN_PASS_FIRST, memo, now_ms) && hold(j, item, hold_ms, memo))
+    if (join_samples(join, item, JOIN_PASS_FIRST, memo, now_ms) &&
+        join_hold(join, item, hold_ms, memo))
         return;
-    (void)join_samples(j, item, JOIN_PASS_LAST, memo, now_ms);
+    (void)join_samples(join, item, JOIN_PASS_LAST, memo, now_ms);
     br_free(memo);
-    br_node_forward(j->node, item);
+    br_node_forward(join->node, item);
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static void join_consume(struct br_node *node, struct br_item *item)
 {
-    struct join *j = node->state;
+    struct join *join = node->state;
     if (item->signal == BR_TRACES)
-        consume_traces(j, item);
+        join_consume_traces(join, item);
     else
-        consume_profiles(j, item);
+        join_consume_profiles(join, item);
 }
 
-static void output(struct br_consumer *self, struct br_item *item)
+static void join_output(struct br_consumer *self, struct br_item *item)
 {
-    struct join *j = br_container_of(self - item->signal, struct join, output[0]);
-    br_node_forward(j->node, item);
+    struct join *join = br_container_of(self - item->signal, struct join, output[0]);
+    br_node_forward(join->node, item);
 }
 
-static void on_kept_end(void *arg)
+static void join_on_kept_end(void *arg)
 {
-    struct join *j = arg;
-    bool idle = j->node->draining;
+    struct join *join = arg;
+    bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&j->held[s]) && br_keeper_idle(j->keepers[s]);
+        idle = idle && br_list_empty(&join->held[s]) && br_keeper_idle(join->keepers[s]);
     if (idle)
-        br_node_drained(j->node);
+        br_node_drained(join->node);
 }
 
 /* So many that among the functions of one request those on top are right. */
-static unsigned top_counters(unsigned shown)
+static unsigned join_top_counters(unsigned shown)
 {
     return shown * 4 < JOIN_TOP_MAX ? shown * 4 : JOIN_TOP_MAX;
 }
 
-static void *make_table(const void *arg)
+static void *join_make_table(const void *arg)
 {
-    const struct join *j = arg;
-    const struct join_config *c = j->config;
-    return join_table_new((size_t)c->max_bytes, c->window / 1000000,
-                          top_counters((unsigned)c->top_functions), c->infer,
-                          j->node->host->n_workers > 1);
+    const struct join *join = arg;
+    const struct join_config *config = join->config;
+    return join_table_new((size_t)config->max_bytes, config->window / 1000000,
+                          join_top_counters((unsigned)config->top_functions), config->infer,
+                          join->node->host->n_workers > 1);
 }
 
-static void free_table(void *table)
+static void join_free_table(void *table)
 {
     join_table_free(table);
 }
 
-static void make_metrics(struct join *j)
+static void join_make_metrics(struct join *join)
 {
-    struct br_node *n = j->node;
-    j->other_values = br_node_metric(n, BR_COUNTER, "braid_join_other_values", NULL, NULL);
-    j->evicted = br_node_metric(n, BR_COUNTER, "braid_join_spans_evicted", NULL, NULL);
-    j->marked = br_node_metric(n, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
-    j->spans_entered = br_node_metric(n, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
-    j->hold_full = br_node_metric(n, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
-    j->families_cut = br_node_metric(n, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
-    j->steps_cut = br_node_metric(n, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
-    j->table_bytes = br_node_metric(n, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
-    j->table_spans = br_node_metric(n, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
-    j->table_pending = br_node_metric(n, BR_GAUGE, "braid_join_table_pending_spans", NULL, NULL);
-    j->table_age = br_node_metric(n, BR_GAUGE, "braid_join_table_oldest_seconds", NULL, NULL);
+    struct br_node *node = join->node;
+    join->other_values = br_node_metric(node, BR_COUNTER, "braid_join_other_values", NULL, NULL);
+    join->evicted = br_node_metric(node, BR_COUNTER, "braid_join_spans_evicted", NULL, NULL);
+    join->marked = br_node_metric(node, BR_COUNTER, "braid_join_spans_marked", NULL, NULL);
+    join->spans_entered = br_node_metric(node, BR_COUNTER, "braid_join_spans_entered", NULL, NULL);
+    join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
+    join->families_cut = br_node_metric(node, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
+    join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
+    join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
+    join->table_spans = br_node_metric(node, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
+    join->table_pending =
+        br_node_metric(node, BR_GAUGE, "braid_join_table_pending_spans", NULL, NULL);
+    join->table_age = br_node_metric(node, BR_GAUGE, "braid_join_table_oldest_seconds", NULL, NULL);
 }
 
-static void make_keys(struct join *j)
+static void join_make_keys(struct join *join)
 {
-    const struct br_strings *more = &j->config->sample_attributes;
-    j->keys[j->n_keys++] = "span.name";
-    j->keys[JOIN_HOW_KEY] = "profile.join";
+    const struct br_strings *more = &join->config->sample_attributes;
+    join->keys[join->n_keys++] = "span.name";
+    join->keys[JOIN_HOW_KEY] = "profile.join";
     for (size_t i = 0; i < more->n; i++) {
         bool known = false;
-        for (unsigned k = 0; k < j->n_keys; k++)
-            known = known || strcmp(j->keys[k], more->v[i]) == 0;
+        for (unsigned k = 0; k < join->n_keys; k++)
+            known = known || strcmp(join->keys[k], more->v[i]) == 0;
         if (!known)
-            j->keys[j->n_keys++] = more->v[i];
+            join->keys[join->n_keys++] = more->v[i];
     }
-    for (unsigned k = 1; k < j->n_keys; k++) {
-        j->key_lens[k] = strlen(j->keys[k]);
-        if (strcmp(j->keys[k], "span.kind") == 0)
-            j->kind_key = k;
-        else if (strcmp(j->keys[k], "span.status") == 0)
-            j->status_key = k;
-        else if (j->key_lens[k] < 64)
-            j->wanted_lens |= 1ull << j->key_lens[k];
+    for (unsigned k = 1; k < join->n_keys; k++) {
+        join->key_lens[k] = strlen(join->keys[k]);
+        if (strcmp(join->keys[k], "span.kind") == 0)
+            join->kind_key = k;
+        else if (strcmp(join->keys[k], "span.status") == 0)
+            join->status_key = k;
+        else if (join->key_lens[k] < 64)
+            join->wanted_lens |= 1ull << join->key_lens[k];
     }
 }
 
-static bool make_parts(struct join *j)
+static bool join_make_parts(struct join *join)
 {
-    struct br_node *node = j->node;
+    struct br_node *node = join->node;
     char name[600];
     (void)snprintf(name, sizeof name, "join table of %s", node->id);
-    j->table = br_shared_get(node->host, name, make_table, j);
+    join->table = br_shared_get(node->host, name, join_make_table, join);
     for (int s = 0; s < BR_SIGNALS; s++) {
-        br_list_init(&j->held[s]);
-        j->output[s].consume = output;
-        j->keepers[s] = br_keeper_new(node, &j->output[s], false, on_kept_end, j);
+        br_list_init(&join->held[s]);
+        join->output[s].consume = join_output;
+        join->keepers[s] = br_keeper_new(node, &join->output[s], false, join_on_kept_end, join);
     }
-    return j->table && j->keepers[0] && j->keepers[1] &&
-           join_policy_init(&j->policy, j->config->keep) == 0 &&
-           join_span_metrics_init(&j->span_metrics, &j->config->span_metrics, node, j->table) == 0;
+    return join->table && join->keepers[0] && join->keepers[1] &&
+           join_policy_init(&join->policy, join->config->keep) == 0 &&
+           join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
+                                  join->table) == 0;
 }
 
-static int create(struct br_node *node, struct br_err *err)
+static int join_create(struct br_node *node, struct br_err *err)
 {
-    struct join *j = node->state;
-    j->node = node;
-    j->config = node->config;
-    make_metrics(j);
-    make_keys(j);
-    if (make_parts(j))
+    struct join *join = node->state;
+    join->node = node;
+    join->config = node->config;
+    join_make_metrics(join);
+    join_make_keys(join);
+    if (join_make_parts(join))
         return 0;
     return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
-                      (long long)j->config->max_bytes);
+                      (long long)join->config->max_bytes);
 }
 
-static int start(struct br_node *node, struct br_err *err)
+static int join_start(struct br_node *node, struct br_err *err)
 {
-    struct join *j = node->state;
+    struct join *join = node->state;
     (void)err;
-    join_policy_start(&j->policy, node);
+    join_policy_start(&join->policy, node);
     if (node->host->worker == 0)
-        (void)br_host_timer(node->host, &j->housekeeping, HOUSEKEEPING_MS, on_housekeeping);
+        (void)br_host_timer(node->host, &join->housekeeping, HOUSEKEEPING_MS, join_on_housekeeping);
     return 0;
 }
 
-static void drain(struct br_node *node)
+static void join_drain(struct br_node *node)
 {
-    struct join *j = node->state;
-    release_until(j, UINT64_MAX);
-    br_host_timer_stop(node->host, &j->release);
-    on_kept_end(j);
+    struct join *join = node->state;
+    join_release_until(join, UINT64_MAX);
+    br_host_timer_stop(node->host, &join->release);
+    join_on_kept_end(join);
 }
 
-static void destroy(struct br_node *node)
+static void join_destroy(struct br_node *node)
 {
-    struct join *j = node->state;
-    br_host_timer_stop(node->host, &j->release);
-    br_host_timer_stop(node->host, &j->housekeeping);
+    struct join *join = node->state;
+    br_host_timer_stop(node->host, &join->release);
+    br_host_timer_stop(node->host, &join->housekeeping);
     for (int s = 0; s < BR_SIGNALS; s++) {
-        struct br_list *l;
-        while (j->held[s].next && (l = br_list_shift(&j->held[s]))) {
-            struct held *h = br_container_of(l, struct held, link);
-            if (!h->item->waits)
-                br_keep_end(node, h->item);
-            br_item_retry(h->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
-            br_free(h->memo);
-            br_free(h);
+        struct br_list *list;
+        while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
+            struct held *held = br_container_of(list, struct held, link);
+            if (!held->item->waits)
+                br_keep_end(node, held->item);
+            br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
+            br_free(held->memo);
+            br_free(held);
         }
-        br_keeper_free(j->keepers[s]);
+        br_keeper_free(join->keepers[s]);
     }
-    join_span_metrics_release(&j->span_metrics);
-    join_policy_release(&j->policy);
-    br_shared_put(node->host, j->table, free_table);
+    join_span_metrics_release(&join->span_metrics);
+    join_policy_release(&join->policy);
+    br_shared_put(node->host, join->table, join_free_table);
 }
 
 extern const struct br_component br_join_processor;
@@ -484,10 +491,10 @@ const struct br_component br_join_processor = {
     .state_size = sizeof(struct join),
     .shared = true,
     .wants_spans = true,
-    .check = check,
-    .create = create,
-    .start = start,
-    .consume = consume,
-    .drain = drain,
-    .destroy = destroy,
+    .check = join_check,
+    .create = join_create,
+    .start = join_start,
+    .consume = join_consume,
+    .drain = join_drain,
+    .destroy = join_destroy,
 };

@@ -5,11 +5,11 @@
 #include "otlp/dictionary.h"
 #include "pipeline/component.h"
 #include "pipeline/keep.h"
-#include "processors/join/extension.h"
+#include "processors/join/annotations.h"
 #include "processors/join/policy.h"
+#include "processors/join/reading.h"
 #include "processors/join/span_metrics.h"
-#include "processors/join/table.h"
-#include "processors/join/texts.h"
+#include "processors/join/table/table.h"
 
 #define JOIN_ATTRIBUTES_MAX (JOIN_KEYS_MAX - 2)
 #define JOIN_HOW_KEY (JOIN_KEYS_MAX - 1) /* number of profile.join */
@@ -67,29 +67,17 @@ struct join {
 };
 
 /* Adds to a counter of samples by profile type. */
-void join_count(struct join *j, uint16_t type, enum join_outcome outcome, double n);
+void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double n);
 
 /* Counts samples of a profile type that lost their links, and the sum of their values. */
-void join_count_folded(struct join *j, uint16_t type, double n, double value);
+void join_count_folded(struct join *join, uint16_t type, double n, double value);
 
 /* Counts what the table says became of samples that had waited, and of spans. */
-void join_count_tally(struct join *j, const struct join_tally *tally);
-
-/* The identity of the service that a Resource describes: hashes with and without its instance (0:
- * the resource names none), and its name. References are resolved by `texts`, which may be NULL. */
-struct join_service {
-    uint64_t service, instance;
-    const uint8_t *name;
-    size_t name_len;
-};
-struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
-uint64_t join_service_hash(const uint8_t *name, size_t len);
-
-/* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
-size_t join_cut(const uint8_t *text, size_t len);
+void join_count_tally(struct join *join, const struct join_tally *tally);
 
 /* True when linked samples of the service, or of this instance of it, came in the last window. */
-bool join_service_profiled(const struct join *j, const struct join_service *s, uint64_t now_ms);
+bool join_service_profiled(const struct join *join, const struct join_service *service,
+                           uint64_t now_ms);
 
 /* The item's spans, found by a walk of their own where nobody left them; NULL when there are none,
  * or no memory. They stay valid until the item's parts change. */
@@ -100,10 +88,10 @@ struct join_entered {
     bool profiled; /* spans of a profiled service are among them */
     bool sampled;  /* for some of them samples came before */
 };
-struct join_entered join_enter_spans(struct join *j, struct br_item *item);
+struct join_entered join_enter_spans(struct join *join, struct br_item *item);
 
 /* Writes onto the item's spans what their samples add up to so far (`figures`), and marks. */
-void join_mark_spans(struct join *j, struct br_item *item, bool figures);
+void join_mark_spans(struct join *join, struct br_item *item, bool figures);
 
 /* A profiles item passes once, or, when it may be held, twice. */
 enum join_pass {
@@ -115,5 +103,5 @@ enum join_pass {
 /* Looks every sample's span up. `memo` has a byte for each (NULL with JOIN_PASS_ONLY); `came_ms` is
  * when the item came. Returns the number of samples whose span has not come. Without memory the
  * samples pass as they came. */
-uint32_t join_samples(struct join *j, struct br_item *item, enum join_pass pass, uint8_t *memo,
+uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pass, uint8_t *memo,
                       uint64_t came_ms);

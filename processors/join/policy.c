@@ -7,6 +7,111 @@
 #include "base/mem.h"
 #include "otlp/trace_id.h"
 
+/* --- Rules at run time ------------------------------------------------------------------ */
+
+static struct join_rules *rules_of_tunable(struct br_tunable *t)
+{
+    return br_container_of(t, struct join_rules, tunable);
+}
+
+/* Takes out the rule `id`, and those that have ended. */
+static void rules_sweep(struct join_rules *rules, uint64_t id)
+{
+    uint64_t now = br_host_mono_ms(rules->node->host);
+    for (size_t i = rules->n; i-- > 0;)
+        if (rules->rules[i].id == id || rules->rules[i].until_ms <= now)
+            rules->rules[i] = rules->rules[--rules->n];
+}
+
+static int rules_apply(struct br_tunable *tunable, const struct br_rule *rule, struct br_err *err)
+{
+    struct join_rules *rules = rules_of_tunable(tunable);
+    size_t len = rule->service ? strlen(rule->service) : 0;
+    rules_sweep(rules, rule->id);
+    if (!rules->asked || !rule->keep || len > JOIN_RULE_SERVICE_MAX ||
+        rule->until_ms <= br_host_mono_ms(rules->node->host))
+        return 0;
+    if (rules->n == BR_RULES_MAX)
+        return br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_RULES_MAX);
+    struct join_rule *r = &rules->rules[rules->n++];
+    *r = (struct join_rule){.id = rule->id,
+                            .until_ms = rule->until_ms,
+                            .sampling_percentage = rule->sampling_percentage,
+                            .slow_threshold_ns = rule->slow_threshold_ns,
+                            .service_len = (uint8_t)len};
+    if (len)
+        memcpy(r->service, rule->service, len);
+    return 1;
+}
+
+static void rules_withdraw(struct br_tunable *tunable, uint64_t id)
+{
+    rules_sweep(rules_of_tunable(tunable), id);
+}
+
+static void rules_list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+{
+    const struct join_rules *rules = br_container_of(t, struct join_rules, tunable);
+    uint64_t now = br_host_mono_ms(rules->node->host);
+    char service[JOIN_RULE_SERVICE_MAX + 1] = "";
+    struct br_collected collected = {.component = rules->node->id,
+                                     .service = service,
+                                     .target = "",
+                                     .type = "links",
+                                     .state = rules->asked ? "some" : "all"};
+    fn(&collected, arg);
+    for (size_t i = 0; i < rules->n; i++) {
+        const struct join_rule *rule = &rules->rules[i];
+        if (rule->until_ms <= now)
+            continue;
+        memcpy(service, rule->service, rule->service_len);
+        service[rule->service_len] = '\0';
+        collected.rule = rule->id;
+        collected.until_ms = rule->until_ms;
+        collected.state = rule->sampling_percentage >= 100 ? "all" : "some";
+        fn(&collected, arg);
+    }
+}
+
+static const struct br_tunable_ops ops = {rules_apply, rules_withdraw, rules_list};
+
+void join_rules_start(struct join_rules *rules, const struct br_node *node, bool asked)
+{
+    rules->tunable.ops = &ops;
+    rules->node = node;
+    rules->asked = asked;
+    br_tunable_register(&rules->tunable, node->host);
+}
+
+void join_rules_stop(struct join_rules *rules)
+{
+    br_tunable_unregister(&rules->tunable);
+}
+
+static bool rules_keeps(const struct join_rule *rule, const void *service, size_t service_len,
+                        const uint8_t *trace_id, uint64_t duration_ns)
+{
+    if (rule->service_len &&
+        (rule->service_len != service_len || memcmp(rule->service, service, service_len) != 0))
+        return false;
+    if (rule->slow_threshold_ns && duration_ns >= rule->slow_threshold_ns)
+        return true;
+    return rule->sampling_percentage >= 100 ||
+           (trace_id && br_trace_sampled(trace_id, rule->sampling_percentage));
+}
+
+bool join_rules_keep(const struct join_rules *rules, uint64_t now_ms, const void *service,
+                     size_t service_len, const uint8_t *trace_id, uint64_t duration_ns)
+{
+    for (size_t i = 0; i < rules->n; i++)
+        if (now_ms < rules->rules[i].until_ms &&
+            rules_keeps(&rules->rules[i], service, service_len, trace_id, duration_ns))
+            return true;
+    return false;
+}
+
+/* --- The policy ------------------------------------------------------------------------- */
+
 #define STATUS_ERROR 2
 #define NAMES_MAX 10000
 
@@ -31,55 +136,56 @@ const struct br_option join_keep_options[] = {
     BR_OPT_END,
 };
 
-int join_policy_init(struct join_policy *p, const struct join_keep *keep)
+int join_policy_init(struct join_policy *policy, const struct join_keep *keep)
 {
-    p->keep = keep;
+    policy->keep = keep;
     if (!keep)
         return 0;
-    p->names = br_map_new(NAMES_MAX);
-    bool ok = p->names != NULL;
+    policy->names = br_map_new(NAMES_MAX);
+    bool ok = policy->names != NULL;
     const struct join_keep_name *names = keep->span_names.v;
     for (size_t i = 0; ok && i < keep->span_names.n; i++)
-        ok = br_map_put(p->names, names[i].name, strlen(names[i].name),
+        ok = br_map_put(policy->names, names[i].name, strlen(names[i].name),
                         (void *)(uintptr_t)&names[i], NULL) == 0;
     return ok ? 0 : BR_ENOMEM;
 }
 
-void join_policy_start(struct join_policy *p, const struct br_node *node)
+void join_policy_start(struct join_policy *policy, const struct br_node *node)
 {
-    join_rules_start(&p->rules, node, p->keep != NULL);
+    join_rules_start(&policy->rules, node, policy->keep != NULL);
 }
 
-void join_policy_release(struct join_policy *p)
+void join_policy_release(struct join_policy *policy)
 {
-    join_rules_stop(&p->rules);
-    br_map_free(p->names, NULL);
-    *p = (struct join_policy){0};
+    join_rules_stop(&policy->rules);
+    br_map_free(policy->names, NULL);
+    *policy = (struct join_policy){0};
 }
 
-static bool is_slow(const struct join_policy *p, const struct join_found *span, uint64_t duration)
+static bool policy_is_slow(const struct join_policy *policy, const struct join_found *span,
+                           uint64_t duration)
 {
-    uint64_t threshold = p->keep->slow_threshold;
-    if (br_map_count(p->names)) {
-        const struct join_keep_name *own = br_map_get(p->names, span->name, span->name_len);
+    uint64_t threshold = policy->keep->slow_threshold;
+    if (br_map_count(policy->names)) {
+        const struct join_keep_name *own = br_map_get(policy->names, span->name, span->name_len);
         threshold = own ? own->slow_threshold : threshold;
     }
     return threshold && duration >= threshold;
 }
 
-enum join_verdict join_policy_of(const struct join_policy *p, const struct join_found *span,
+enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms)
 {
-    const struct join_keep *k = p->keep;
+    const struct join_keep *keep = policy->keep;
     uint64_t duration = span && span->end_ns > span->start_ns ? span->end_ns - span->start_ns : 0;
-    if (!k || (trace_id && br_trace_sampled(trace_id, k->sampling_percentage)))
+    if (!keep || (trace_id && br_trace_sampled(trace_id, keep->sampling_percentage)))
         return JOIN_KEEPS;
-    if (join_rules_keep(&p->rules, now_ms, service, service_len, trace_id, duration))
+    if (join_rules_keep(&policy->rules, now_ms, service, service_len, trace_id, duration))
         return JOIN_KEEPS;
     if (!span)
-        return k->unknown ? JOIN_KEEPS : JOIN_FOLDS;
-    if ((k->failed && span->status == STATUS_ERROR) || is_slow(p, span, duration))
+        return keep->unknown ? JOIN_KEEPS : JOIN_FOLDS;
+    if ((keep->failed && span->status == STATUS_ERROR) || policy_is_slow(policy, span, duration))
         return JOIN_KEEPS;
-    return k->cpu_threshold ? JOIN_FOLDS_UNLESS_CPU : JOIN_FOLDS;
+    return keep->cpu_threshold ? JOIN_FOLDS_UNLESS_CPU : JOIN_FOLDS;
 }

@@ -3,8 +3,49 @@
 #pragma once
 
 #include "config/option.h"
-#include "processors/join/credit.h"
-#include "processors/join/rules.h"
+#include "pipeline/component.h"
+#include "pipeline/tune.h"
+#include "processors/join/table/table.h"
+
+/* --- Rules at run time ------------------------------------------------------------------ */
+
+/*
+ * Whose links a rule keeps, for a while (pipeline/tune.h): this worker's copies of the rules, which
+ * whoever sets them brings to every worker. A rule is void from its time on, whatever else happens.
+ */
+
+#define JOIN_RULE_SERVICE_MAX 255 /* bytes; no rule is taken for a longer name */
+
+/* Links of the service's samples survive where the span was slow or its trace is sampled. */
+struct join_rule {
+    uint64_t id;
+    uint64_t until_ms;          /* monotonic; the rule holds before it */
+    double sampling_percentage; /* of the traces; 100: every link */
+    uint64_t slow_threshold_ns; /* spans that last as long; 0: no span for its length */
+    uint8_t service_len;        /* 0: all services */
+    char service[JOIN_RULE_SERVICE_MAX];
+};
+
+struct join_rules {
+    struct br_tunable tunable;
+    const struct br_node *node;
+    bool asked; /* the config leaves links away, which rules can bring back */
+    size_t n;
+    struct join_rule rules[BR_RULES_MAX];
+};
+
+/* Begins to obey; without `asked` no rule is for it, because every link survives anyway. */
+void join_rules_start(struct join_rules *rules, const struct br_node *node, bool asked);
+void join_rules_stop(struct join_rules *rules); /* accepts a zeroed one */
+
+/* Whether a rule that holds at `now_ms` keeps the link to a span: of that service, of a trace (16
+ * bytes; NULL: not known) and of that length. */
+bool join_rules_keep(const struct join_rules *rules, uint64_t now_ms, const void *service,
+                     size_t service_len, const uint8_t *trace_id, uint64_t duration_ns);
+
+/* --- The policy ------------------------------------------------------------------------- */
+
+/* Whose links survive: the `keep` of the config, and the rules that are set at run time. */
 
 struct join_keep_name {
     const char *name;
@@ -27,11 +68,11 @@ struct join_policy {
 };
 
 /* `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */
-int join_policy_init(struct join_policy *p, const struct join_keep *keep);
-void join_policy_release(struct join_policy *p);
+int join_policy_init(struct join_policy *policy, const struct join_keep *keep);
+void join_policy_release(struct join_policy *policy);
 
 /* From now on rules can be set. */
-void join_policy_start(struct join_policy *p, const struct br_node *node);
+void join_policy_start(struct join_policy *policy, const struct br_node *node);
 
 enum join_verdict {
     JOIN_KEEPS,
@@ -41,6 +82,6 @@ enum join_verdict {
 
 /* What becomes of a sample's link: to `span`, NULL when that is not known; to a trace (16 bytes, or
  * NULL); of a service (of the span, or else of the resource). */
-enum join_verdict join_policy_of(const struct join_policy *p, const struct join_found *span,
+enum join_verdict join_policy_of(const struct join_policy *policy, const struct join_found *span,
                                  const uint8_t *trace_id, const uint8_t *service,
                                  size_t service_len, uint64_t now_ms);

@@ -4,8 +4,369 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/steps.h"
+#include "base/str.h"
 #include "wire/protobuf.h"
+
+/* --- Texts ------------------------------------------------------------------------------ */
+
+#define SHORT 64 /* bytes that are read again each time */
+
+enum { HASHED = 1, SERVICE = 2, READ_AS_SPAN = 4, READ_AS_TRACE = 8, IS_SPAN = 16, IS_TRACE = 32 };
+
+/* What was read of a text so far. */
+struct known {
+    unsigned flags;
+    uint32_t hash;
+    uint64_t service;
+    uint8_t span[8], trace[16];
+};
+
+void join_texts_init(struct join_texts *texts, const struct join_table *table,
+                     const struct br_dictionary_view *view, struct br_arena *arena)
+{
+    *texts = (struct join_texts){.table = table, .view = view, .arena = arena};
+}
+
+void join_texts_release(struct join_texts *texts)
+{
+    br_map_free(texts->known, NULL);
+    texts->known = NULL;
+}
+
+struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index)
+{
+    return texts && texts->view && index <= UINT32_MAX
+               ? br_dictionary_string(texts->view, (uint32_t)index)
+               : (struct br_entry){NULL, 0};
+}
+
+/* What is known of a long text; NULL without memory. */
+static struct known *texts_read(struct join_texts *texts, uint32_t index)
+{
+    if (!texts->known)
+        texts->known = br_map_new(texts->view->n[BR_TABLE_STRING]);
+    struct known *known = texts->known ? br_map_get(texts->known, &index, sizeof index) : NULL;
+    if (!known && texts->known && !texts->no_memory) {
+        known = br_arena_calloc(texts->arena, 1, sizeof *known);
+        if (known && br_map_put(texts->known, &index, sizeof index, known, NULL))
+            known = NULL;
+    }
+    texts->no_memory = texts->no_memory || !known;
+    return known;
+}
+
+bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_t size)
+{
+    struct br_entry text = join_texts_at(texts, index);
+    bool trace = size == sizeof(struct known){0}.trace;
+    unsigned read = trace ? READ_AS_TRACE : READ_AS_SPAN, is = trace ? IS_TRACE : IS_SPAN;
+    if (text.len <= SHORT)
+        return br_hex_id((const char *)text.data, text.len, ret, size);
+    struct known *known = texts_read(texts, (uint32_t)index);
+    if (!known)
+        return false;
+    uint8_t *id = trace ? known->trace : known->span;
+    if (!(known->flags & read))
+        known->flags |= read | (br_hex_id((const char *)text.data, text.len, id, size) ? is : 0);
+    if (known->flags & is)
+        memcpy(ret, id, size);
+    return known->flags & is;
+}
+
+uint32_t join_texts_hash(struct join_texts *texts, uint64_t index)
+{
+    struct br_entry text = join_texts_at(texts, index);
+    if (text.len <= SHORT)
+        return text.len ? join_table_hash(texts->table, text.data, text.len) : 0;
+    struct known *known = texts_read(texts, (uint32_t)index);
+    if (known && !(known->flags & HASHED)) {
+        known->hash = join_table_hash(texts->table, text.data, text.len);
+        known->flags |= HASHED;
+    }
+    return known ? known->hash : 0;
+}
+
+uint64_t join_texts_service(struct join_texts *texts, uint64_t index)
+{
+    struct br_entry text = join_texts_at(texts, index);
+    if (text.len <= SHORT)
+        return text.len ? join_service_hash(text.data, text.len) : 0;
+    struct known *known = texts_read(texts, (uint32_t)index);
+    if (known && !(known->flags & SERVICE)) {
+        known->service = join_service_hash(text.data, text.len);
+        known->flags |= SERVICE;
+    }
+    return known ? known->service : 0;
+}
+
+/* --- Labels ----------------------------------------------------------------------------- */
+
+#define NOT_NAMED SIZE_MAX
+
+static size_t label_number_of(const char *const *names, size_t count, struct br_entry key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(names[i]) == key.len && memcmp(names[i], key.data, key.len) == 0)
+            return i;
+    return NOT_NAMED;
+}
+
+static bool label_any_set(const uint8_t *id, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (id[i])
+            return true;
+    return false;
+}
+
+static bool label_read_bytes(const uint8_t *data, uint64_t len, uint8_t *out, size_t size)
+{
+    if (len != size)
+        return false;
+    memcpy(out, data, size);
+    return label_any_set(out, size);
+}
+
+/* JFR has span ids as signed 64-bit integers. */
+static bool label_read_int(uint64_t value, uint8_t *out, size_t size)
+{
+    if (size != 8 || value == 0)
+        return false;
+    value = __builtin_bswap64(value);
+    memcpy(out, &value, 8);
+    return true;
+}
+
+/* An AnyValue's field: of a oneof the last one counts; zeroed where there is none. */
+static struct br_field label_value_of(const uint8_t *p, const uint8_t *end)
+{
+    struct br_field f, last = {0};
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number <= 8)
+            last = f;
+    return last;
+}
+
+/* A list of one, which is what some translators make of a pprof label, is its element. */
+static struct br_field label_only_element(struct br_field list)
+{
+    struct br_field f, found = {0};
+    const uint8_t *p = list.data, *end = p + list.value;
+    unsigned n = 0;
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number == 1 && n++ == 0)
+            found = label_value_of(f.data, f.data + f.value);
+    return n == 1 ? found : (struct br_field){0};
+}
+
+static bool label_read_id(struct join_texts *texts, struct br_field value, uint8_t *out,
+                          size_t size)
+{
+    struct br_field v = label_value_of(value.data, value.data + value.value);
+    if (v.number == 5)
+        v = label_only_element(v);
+    switch (v.number) {
+    case 1:
+        return br_hex_id((const char *)v.data, v.value, out, size);
+    case 3:
+        return label_read_int(v.value, out, size);
+    case 7:
+        return label_read_bytes(v.data, v.value, out, size);
+    case 8:
+        return join_texts_id(texts, v.value, out, size);
+    default:
+        return false;
+    }
+}
+
+static void label_read_kind(struct join_texts *texts, const struct join_label_names *names,
+                            struct br_entry key, struct br_field value, struct join_label *label)
+{
+    size_t n = label_number_of(names->own, names->n_own, key);
+    if (n != NOT_NAMED) {
+        label->kind = JOIN_LABEL_OWN;
+        label->number = (uint8_t)n;
+        return;
+    }
+    if (!value.data)
+        return;
+    n = label_number_of(names->span_id.v, names->span_id.n, key);
+    if (n != NOT_NAMED && label_read_id(texts, value, label->id, 8))
+        label->kind = JOIN_LABEL_SPAN_ID;
+    if (n == NOT_NAMED) {
+        n = label_number_of(names->trace_id.v, names->trace_id.n, key);
+        if (n != NOT_NAMED && label_read_id(texts, value, label->id, 16))
+            label->kind = JOIN_LABEL_TRACE_ID;
+    }
+    label->number = (uint8_t)(n < UINT8_MAX ? n : UINT8_MAX);
+}
+
+static struct join_label label_read_entry(struct join_texts *texts,
+                                          const struct join_label_names *names,
+                                          const struct br_entry *entry)
+{
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field f, value = {0};
+    struct br_entry key = {0};
+    struct join_label label = {.where = JOIN_WHERES};
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number == 1)
+            key = join_texts_at(texts, f.value);
+        else if (f.number == 2)
+            value = f;
+    }
+    if (!key.len)
+        return label;
+    label_read_kind(texts, names, key, value, &label);
+    enum join_where where = join_where_of(key.data, key.len);
+    if (where < JOIN_WHERES && value.data) {
+        label.where = (uint8_t)where;
+        label.hash = join_where_hash(texts->table, value.data, value.value, texts);
+    }
+    return label;
+}
+
+struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
+                                    struct br_arena *arena, bool *ret_any)
+{
+    const struct br_dictionary_view *view = texts->view;
+    uint32_t n = view->n[BR_TABLE_ATTRIBUTE];
+    struct join_label *labels = br_arena_calloc(arena, n, sizeof *labels);
+    bool any = false;
+    if (labels && n)
+        labels[0].where = JOIN_WHERES;
+    for (uint32_t i = 1; labels && i < n; i++) {
+        labels[i] = label_read_entry(texts, names, &view->tables[BR_TABLE_ATTRIBUTE][i]);
+        any = any || labels[i].kind || labels[i].where < JOIN_WHERES;
+    }
+    *ret_any = any;
+    return labels;
+}
+
+/* --- Values ----------------------------------------------------------------------------- */
+
+#define NAME_MAX_LEN 159
+
+static bool meaning_text_is(struct br_entry entry, const char *text)
+{
+    return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
+}
+
+static void meaning_read_value_type(const struct br_dictionary_view *view,
+                                    const struct br_field *field, struct br_entry *type,
+                                    struct br_entry *unit)
+{
+    const uint8_t *p = field->data, *end = p + field->value;
+    struct br_field g;
+    while (p < end && (p = br_field_next(p, end, &g))) {
+        if (g.number == 1)
+            *type = br_dictionary_string(view, (uint32_t)g.value);
+        else if (g.number == 2)
+            *unit = br_dictionary_string(view, (uint32_t)g.value);
+    }
+}
+
+static uint64_t meaning_time_unit(struct br_entry unit)
+{
+    return meaning_text_is(unit, "nanoseconds") || meaning_text_is(unit, "ns")    ? 1
+           : meaning_text_is(unit, "microseconds") || meaning_text_is(unit, "us") ? 1000
+           : meaning_text_is(unit, "milliseconds") || meaning_text_is(unit, "ms") ? 1000000
+           : meaning_text_is(unit, "seconds") || meaning_text_is(unit, "s")       ? 1000000000
+                                                                                  : 0;
+}
+
+static bool meaning_is_cpu(struct br_entry type)
+{
+    return meaning_text_is(type, "cpu") || meaning_text_is(type, "itimer") ||
+           meaning_text_is(type, "process_cpu");
+}
+
+/* "alloc_space" of Go and pprof, JFR's "alloc_in_new_tlab_bytes", and their like. */
+static bool meaning_is_allocation(struct br_entry type)
+{
+    return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
+}
+
+static uint64_t meaning_times(uint64_t left, uint64_t right)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
+}
+
+static uint16_t meaning_type_number(struct join_table *table, struct br_entry type,
+                                    struct br_entry unit)
+{
+    char name[NAME_MAX_LEN + 1];
+    struct br_str text = {.data = name, .cap = sizeof name, .max = NAME_MAX_LEN, .fixed = true};
+    br_str_add(&text, type.data, type.len);
+    br_str_putc(&text, ':');
+    br_str_add(&text, unit.data, unit.len);
+    return join_table_type(table, name, br_utf8_valid((const uint8_t *)name, text.len));
+}
+
+void join_meaning_read(struct join_table *table, const struct br_dictionary_view *view,
+                       const uint8_t *p, const uint8_t *end, struct join_meaning *ret)
+{
+    struct br_entry type = {0}, unit = {0}, period_type = {0}, period_unit = {0};
+    struct br_field f;
+    int64_t period = 0;
+    struct join_meaning meaning = {.measure = JOIN_OTHER};
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number == 1) {
+            meaning_read_value_type(view, &f, &type, &unit);
+        } else if (f.number == 5) {
+            meaning_read_value_type(view, &f, &period_type, &period_unit);
+        } else if (f.number == 6) {
+            period = (int64_t)f.value;
+        } else if (f.number == 7) {
+            meaning.has_profile_id = f.value == sizeof meaning.profile_id;
+            if (meaning.has_profile_id)
+                memcpy(meaning.profile_id, f.data, sizeof meaning.profile_id);
+        }
+    }
+    meaning.type = meaning_type_number(table, type, unit);
+    meaning.unit_ns = meaning_time_unit(unit);
+    meaning.counts = meaning_text_is(unit, "count");
+    meaning.allocates = meaning_text_is(unit, "bytes") && meaning_is_allocation(type);
+    if (period > 0)
+        meaning.period_ns = meaning_times((uint64_t)period, meaning_time_unit(period_unit));
+    if (meaning.period_ns == UINT64_MAX)
+        meaning.period_ns = 0;
+    if (meaning.unit_ns)
+        meaning.measure = meaning_is_cpu(type) ? JOIN_CPU_TIME : JOIN_WALL_TIME;
+    else if (meaning.counts && meaning.period_ns && meaning_is_cpu(period_type) &&
+             meaning_text_is(type, "samples"))
+        meaning.measure = JOIN_CPU_COUNT;
+    *ret = meaning;
+}
+
+void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+                        uint64_t n_times, struct join_sample *ret)
+{
+    uint64_t time_ns = 0, count = n_times ? n_times : 1;
+    if (meaning->unit_ns) {
+        time_ns = has_value ? meaning_times(value, meaning->unit_ns)
+                            : meaning_times(n_times, meaning->period_ns);
+        if (!n_times && meaning->period_ns)
+            count = time_ns / meaning->period_ns +
+                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
+    } else if (meaning->counts && has_value) {
+        count = value;
+    }
+    if (meaning->measure == JOIN_CPU_COUNT)
+        time_ns = meaning_times(count, meaning->period_ns);
+    ret->measure = meaning->measure;
+    ret->time_ns = time_ns;
+    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
+    ret->type = meaning->type;
+    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->allocated_bytes = meaning->allocates ? value : 0;
+    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
+}
+
+/* --- Samples ---------------------------------------------------------------------------- */
 
 #define ATTRIBUTES 2 /* fields of Sample */
 #define LINK 3
@@ -19,45 +380,48 @@ struct reader {
     struct join_reading *s;
 };
 
-static void take_label(void *arg, uint64_t index)
+static void reading_take_label(void *arg, uint64_t index)
 {
-    const struct reader *r = arg;
-    struct join_reading *s = r->s;
-    if (index >= r->view->n[BR_TABLE_ATTRIBUTE])
+    const struct reader *reader = arg;
+    struct join_reading *reading = reader->s;
+    if (index >= reader->view->n[BR_TABLE_ATTRIBUTE])
         return;
-    const struct join_label *l = &r->labels[index];
-    if (l->where < JOIN_WHERES)
-        s->where.v[l->where] = l->hash;
-    if (l->kind == JOIN_LABEL_OWN) {
-        s->has_keys |= 1u << l->number;
-    } else if (l->kind == JOIN_LABEL_SPAN_ID && (!s->span_id || l->number < s->span_number)) {
-        s->span_id = l->id;
-        s->span_number = l->number;
-    } else if (l->kind == JOIN_LABEL_TRACE_ID && (!s->trace_id || l->number < s->trace_number)) {
-        s->trace_id = l->id;
-        s->trace_number = l->number;
+    const struct join_label *label = &reader->labels[index];
+    if (label->where < JOIN_WHERES)
+        reading->where.hashes[label->where] = label->hash;
+    if (label->kind == JOIN_LABEL_OWN) {
+        reading->has_keys |= 1u << label->number;
+    } else if (label->kind == JOIN_LABEL_SPAN_ID &&
+               (!reading->span_id || label->number < reading->span_number)) {
+        reading->span_id = label->id;
+        reading->span_number = label->number;
+    } else if (label->kind == JOIN_LABEL_TRACE_ID &&
+               (!reading->trace_id || label->number < reading->trace_number)) {
+        reading->trace_id = label->id;
+        reading->trace_number = label->number;
     }
 }
 
-static void add_value(void *arg, uint64_t v)
+static void reading_add_value(void *arg, uint64_t value)
 {
-    struct join_reading *s = arg;
-    s->n_values++;
-    if ((int64_t)v > 0 && __builtin_add_overflow(s->value, v, &s->value))
-        s->value = UINT64_MAX;
+    struct join_reading *reading = arg;
+    reading->n_values++;
+    if ((int64_t)value > 0 && __builtin_add_overflow(reading->value, value, &reading->value))
+        reading->value = UINT64_MAX;
 }
 
 /* Each number of a repeated varint field, packed or not. */
-static inline void each(const struct br_field *f, void (*fn)(void *arg, uint64_t v), void *arg)
+static inline void reading_each(const struct br_field *field, void (*fn)(void *arg, uint64_t value),
+                                void *arg)
 {
-    if (f->wire == BR_WIRE_VARINT) {
-        fn(arg, f->value);
+    if (field->wire == BR_WIRE_VARINT) {
+        fn(arg, field->value);
         return;
     }
-    const uint8_t *p = f->data, *end = p + f->value;
-    uint64_t v;
-    while (p < end && (p = br_varint(p, end, &v)))
-        fn(arg, v);
+    const uint8_t *p = field->data, *end = p + field->value;
+    uint64_t value;
+    while (p < end && (p = br_varint(p, end, &value)))
+        fn(arg, value);
 }
 
 #define SHORT 64 /* bytes of a link that are read again each time */
@@ -67,68 +431,70 @@ struct link {
     const uint8_t *trace, *span;
 };
 
-static struct link read_link(const struct br_entry *e)
+static struct link link_read(const struct br_entry *entry)
 {
     static const uint8_t none[16];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct link l = {NULL, NULL};
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct link link = {NULL, NULL};
     struct br_field f;
-    br_steps_add(e->len);
+    br_steps_add(entry->len);
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == 1)
-            l.trace = f.value == 16 ? f.data : NULL;
+            link.trace = f.value == 16 ? f.data : NULL;
         else if (f.number == 2)
-            l.span = f.value == 8 ? f.data : NULL;
+            link.span = f.value == 8 ? f.data : NULL;
     }
-    if (l.span && memcmp(l.span, none, 8) == 0)
-        l.span = NULL;
-    if (l.trace && memcmp(l.trace, none, 16) == 0)
-        l.trace = NULL;
-    return l;
+    if (link.span && memcmp(link.span, none, 8) == 0)
+        link.span = NULL;
+    if (link.trace && memcmp(link.trace, none, 16) == 0)
+        link.trace = NULL;
+    return link;
 }
 
 /* A link with more than its ids, which any number of samples may have. */
-static struct link read_long_link(struct join_links *links, uint32_t i)
+static struct link link_read_long(struct join_links *links, uint32_t index)
 {
     if (!links->known)
         links->known = br_map_new(links->view->n[BR_TABLE_LINK]);
-    struct link *l = links->known ? br_map_get(links->known, &i, sizeof i) : NULL;
-    if (!l && links->known && !links->no_memory) {
-        l = br_arena_alloc(links->arena, sizeof *l);
-        if (l)
-            *l = read_link(&links->view->tables[BR_TABLE_LINK][i]);
-        if (l && br_map_put(links->known, &i, sizeof i, l, NULL))
-            l = NULL;
+    struct link *link = links->known ? br_map_get(links->known, &index, sizeof index) : NULL;
+    if (!link && links->known && !links->no_memory) {
+        link = br_arena_alloc(links->arena, sizeof *link);
+        if (link)
+            *link = link_read(&links->view->tables[BR_TABLE_LINK][index]);
+        if (link && br_map_put(links->known, &index, sizeof index, link, NULL))
+            link = NULL;
     }
-    links->no_memory = links->no_memory || !l;
-    return l ? *l : (struct link){NULL, NULL};
+    links->no_memory = links->no_memory || !link;
+    return link ? *link : (struct link){NULL, NULL};
 }
 
 /* A link to a span beats labels; without a trace id it leaves theirs. */
-static void take_link(struct join_links *links, uint64_t index, struct join_reading *s)
+static void reading_take_link(struct join_links *links, uint64_t index,
+                              struct join_reading *reading)
 {
     if (index == 0 || index >= links->view->n[BR_TABLE_LINK])
         return;
-    const struct br_entry *e = &links->view->tables[BR_TABLE_LINK][index];
-    struct link l = e->len <= SHORT ? read_link(e) : read_long_link(links, (uint32_t)index);
-    if (!l.span)
+    const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
+    struct link link =
+        entry->len <= SHORT ? link_read(entry) : link_read_long(links, (uint32_t)index);
+    if (!link.span)
         return;
-    s->linked = true;
-    s->span_id = l.span;
-    if (l.trace)
-        s->trace_id = l.trace;
+    reading->linked = true;
+    reading->span_id = link.span;
+    if (link.trace)
+        reading->trace_id = link.trace;
 }
 
-void join_links_release(struct join_links *l)
+void join_links_release(struct join_links *links)
 {
-    br_map_free(l->known, NULL);
-    l->known = NULL;
+    br_map_free(links->known, NULL);
+    links->known = NULL;
 }
 
 void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
                      const uint8_t *end, struct join_reading *ret)
 {
-    struct reader r = {links->view, labels, ret};
+    struct reader reader = {links->view, labels, ret};
     struct br_field f;
     uint64_t link = 0;
     *ret = (struct join_reading){.body = p, .end = end};
@@ -136,41 +502,148 @@ void join_reading_of(struct join_links *links, const struct join_label *labels, 
         if (f.number == STACK)
             ret->stack = (uint32_t)f.value;
         else if (f.number == ATTRIBUTES && labels)
-            each(&f, take_label, &r);
+            reading_each(&f, reading_take_label, &reader);
         else if (f.number == LINK)
             link = f.value;
         else if (f.number == VALUES)
-            each(&f, add_value, ret);
+            reading_each(&f, reading_add_value, ret);
         else if (f.number == TIMES)
             ret->n_times += f.wire == BR_WIRE_LEN ? f.value / 8 : 1;
     }
-    take_link(links, link, ret);
+    reading_take_link(links, link, ret);
 }
 
-static void put_number(void *arg, uint64_t v)
+static void reading_put_number(void *arg, uint64_t value)
 {
     uint64_t **at = arg;
-    *(*at)++ = v;
+    *(*at)++ = value;
 }
 
-void join_reading_values(const struct join_reading *s, uint64_t *ret)
+void join_reading_values(const struct join_reading *reading, uint64_t *ret)
 {
-    const uint8_t *p = s->body;
+    const uint8_t *p = reading->body;
     struct br_field f;
-    while (p < s->end && (p = br_field_next(p, s->end, &f)))
+    while (p < reading->end && (p = br_field_next(p, reading->end, &f)))
         if (f.number == VALUES)
-            each(&f, put_number, &ret);
+            reading_each(&f, reading_put_number, &ret);
 }
 
-void join_reading_times(const struct join_reading *s, uint64_t *ret)
+void join_reading_times(const struct join_reading *reading, uint64_t *ret)
 {
-    const uint8_t *p = s->body;
+    const uint8_t *p = reading->body;
     struct br_field f;
-    while (p < s->end && (p = br_field_next(p, s->end, &f))) {
+    while (p < reading->end && (p = br_field_next(p, reading->end, &f))) {
         if (f.number == TIMES && f.wire == BR_WIRE_LEN)
             for (uint64_t i = 0; i + 8 <= f.value; i += 8)
                 *ret++ = br_load64(f.data + i);
         else if (f.number == TIMES)
             *ret++ = f.value;
     }
+}
+
+/* --- Functions -------------------------------------------------------------------------- */
+
+void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
+                      const struct br_dictionary_view *view, struct br_arena *arena)
+{
+    leaves->table = table;
+    leaves->view = view;
+    leaves->stacks = br_arena_calloc(arena, view->n[BR_TABLE_STACK], sizeof *leaves->stacks);
+    leaves->locations =
+        br_arena_calloc(arena, view->n[BR_TABLE_LOCATION], sizeof *leaves->locations);
+    leaves->functions =
+        br_arena_calloc(arena, view->n[BR_TABLE_FUNCTION], sizeof *leaves->functions);
+}
+
+/* The first number in field `field` of a table's entry, 0 when it has none. */
+static uint64_t leaf_first_number(const struct br_dictionary_view *view, enum br_table table,
+                                  uint64_t index, uint32_t field)
+{
+    if (index >= view->n[table])
+        return 0;
+    const struct br_entry *entry = &view->tables[table][index];
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field f;
+    uint64_t number = 0;
+    br_steps_add(entry->len);
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number != field)
+            continue;
+        if (f.wire == BR_WIRE_VARINT)
+            return f.value;
+        if (f.value && br_varint(f.data, f.data + f.value, &number))
+            return number;
+    }
+    return 0;
+}
+
+/* The function of a location's first line. */
+static uint64_t leaf_function_of(const struct br_dictionary_view *view, uint64_t location)
+{
+    if (location >= view->n[BR_TABLE_LOCATION])
+        return 0;
+    const struct br_entry *entry = &view->tables[BR_TABLE_LOCATION][location];
+    const uint8_t *p = entry->data, *end = p + entry->len;
+    struct br_field f, g;
+    uint64_t function = 0;
+    br_steps_add(entry->len);
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number != 3)
+            continue;
+        const uint8_t *q = f.data, *q_end = f.data + f.value;
+        while (q < q_end && (q = br_field_next(q, q_end, &g)))
+            if (g.number == 1)
+                function = g.value;
+        return function;
+    }
+    return 0;
+}
+
+/* Numbers are small, but for JOIN_FUNCTION_OTHER, which stays itself. */
+static uint32_t leaf_note(uint32_t *known, uint32_t number)
+{
+    *known = number == JOIN_FUNCTION_OTHER ? number : number + 1;
+    return number;
+}
+
+static uint32_t leaf_recall(uint32_t known)
+{
+    return known == JOIN_FUNCTION_OTHER ? known : known - 1;
+}
+
+static uint32_t leaf_name_of(const struct join_leaves *leaves, uint64_t function)
+{
+    uint64_t name = leaf_first_number(leaves->view, BR_TABLE_FUNCTION, function, 1);
+    struct br_entry text = br_dictionary_string(leaves->view, (uint32_t)name);
+    return text.len ? join_table_function(leaves->table, text.data, text.len) : 0;
+}
+
+static uint32_t leaf_of_function(struct join_leaves *leaves, uint64_t function)
+{
+    if (!function || function >= leaves->view->n[BR_TABLE_FUNCTION])
+        return 0;
+    uint32_t *known = &leaves->functions[function];
+    return *known ? leaf_recall(*known) : leaf_note(known, leaf_name_of(leaves, function));
+}
+
+static uint32_t leaf_of_location(struct join_leaves *leaves, uint64_t location)
+{
+    if (!location || location >= leaves->view->n[BR_TABLE_LOCATION])
+        return 0;
+    uint32_t *known = &leaves->locations[location];
+    return *known ? leaf_recall(*known)
+                  : leaf_note(known,
+                              leaf_of_function(leaves, leaf_function_of(leaves->view, location)));
+}
+
+uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack)
+{
+    if (!leaves->stacks || !leaves->locations || !leaves->functions ||
+        stack >= leaves->view->n[BR_TABLE_STACK])
+        return 0;
+    uint32_t *known = &leaves->stacks[stack];
+    return *known ? leaf_recall(*known)
+                  : leaf_note(known, leaf_of_location(leaves,
+                                                      leaf_first_number(leaves->view,
+                                                                        BR_TABLE_STACK, stack, 1)));
 }

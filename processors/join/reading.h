@@ -1,10 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sample says: whose it is, what it counts, when and where it was taken. */
+/* What profiles say: texts of their dictionary, labels, what values mean, and samples. */
 #pragma once
 
+#include "config/option.h"
 #include "otlp/dictionary.h"
-#include "processors/join/identity.h"
-#include "processors/join/labels.h"
+#include "processors/join/infer/identity.h"
+#include "processors/join/table/table.h"
+
+/* --- Texts ------------------------------------------------------------------------------ */
+
+/*
+ * What the dictionary's texts say as ids, places and services. Any number of attributes may refer
+ * to one text, which may be long: each long one is read once for an item, by its index. Short ones
+ * cost no more than what is kept of them would.
+ */
+
+struct join_texts {
+    const struct join_table *table;        /* whose secret hashes places */
+    const struct br_dictionary_view *view; /* NULL: there is no dictionary */
+    struct br_arena *arena;
+    struct br_map *known; /* of what was read, by index; at most one for each text */
+    bool no_memory;       /* what it says is not to be used */
+};
+
+/* Begins with an item, whose index is `view`; memory comes from `arena`, which lives longer. */
+void join_texts_init(struct join_texts *texts, const struct join_table *table,
+                     const struct br_dictionary_view *view, struct br_arena *arena);
+void join_texts_release(struct join_texts *texts); /* accepts a zeroed one */
+
+/* Text `i`, empty where there is none, also without a dictionary. */
+struct br_entry join_texts_at(const struct join_texts *texts, uint64_t index);
+
+/* Text `i` as an id of 8 or 16 bytes (br_hex_id); false when it is none. */
+bool join_texts_id(struct join_texts *texts, uint64_t index, uint8_t *ret, size_t size);
+
+/* Hashes of text `i`: with the table's secret, as join_table_hash; as the name of a service, as
+ * join_service_hash. 0 for an empty one. */
+uint32_t join_texts_hash(struct join_texts *texts, uint64_t index);
+uint64_t join_texts_service(struct join_texts *texts, uint64_t index);
+
+/* --- Labels ----------------------------------------------------------------------------- */
+
+/* What the entries of a dictionary's attribute table mean to the join: ids, threads and processes,
+ * and what it adds itself. */
+
+struct join_label_names {
+    struct br_strings span_id, trace_id; /* the first of a list wins */
+    const char *const *own;              /* the keys that joined samples get */
+    size_t n_own;
+};
+
+enum join_label_kind { JOIN_LABEL_NONE, JOIN_LABEL_SPAN_ID, JOIN_LABEL_TRACE_ID, JOIN_LABEL_OWN };
+
+struct join_label {
+    uint8_t kind;   /* enum join_label_kind */
+    uint8_t number; /* of its name in the list */
+    uint8_t where;  /* enum join_where, beside its kind */
+    uint8_t id[16]; /* 8 of them for a span */
+    uint32_t hash;  /* of what it says there */
+};
+
+/* Reads the attribute table: one label for each entry, in `arena`. Ids are hex of any case with
+ * white space around it, short ones padded with zeros on the left and long ones without the zeros
+ * there; bytes of the right length; or, for spans, an integer with the id's 64 bits. Zero is no id.
+ * `*ret_any` says whether any label has a kind or says where. Returns NULL when there is no memory.
+ */
+struct join_label *join_labels_read(struct join_texts *texts, const struct join_label_names *names,
+                                    struct br_arena *arena, bool *ret_any);
+
+/* --- Values ----------------------------------------------------------------------------- */
+
+/* What a profile's values mean, by its type, unit and period: times, periods, or things. */
+
+struct join_meaning {
+    uint16_t type; /* join_table_type of "type:unit" */
+    enum join_measure measure;
+    uint64_t unit_ns;   /* of the values; 0: they are no time */
+    uint64_t period_ns; /* between two samples; 0: not known */
+    bool counts;        /* the values are numbers of things */
+    bool allocates;     /* the values are bytes that were allocated */
+    bool has_profile_id;
+    uint8_t profile_id[16];
+};
+
+/* Reads the head of a Profile message. */
+void join_meaning_read(struct join_table *table, const struct br_dictionary_view *view,
+                       const uint8_t *p, const uint8_t *end, struct join_meaning *ret);
+
+/* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
+ * any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
+ * allocated bytes and profile id. */
+void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+                        uint64_t n_times, struct join_sample *ret);
+
+/* --- Samples ---------------------------------------------------------------------------- */
+
+/* What a sample says: whose it is, what it counts, when and where it was taken. */
 
 /* The links of an item; what long ones say is read once. Zeroed, then `view` and `arena` set. */
 struct join_links {
@@ -28,8 +119,8 @@ struct join_reading {
 };
 
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
-void join_reading_of(struct join_links *links, const struct join_label *labels,
-                     const uint8_t *p, const uint8_t *end, struct join_reading *ret);
+void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
+                     const uint8_t *end, struct join_reading *ret);
 
 /* How many numbers to make room for where so many are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)
@@ -38,5 +129,23 @@ static inline uint64_t join_numbers_cap(uint64_t need)
 }
 
 /* Copies what it counts and when: `n_values` and `n_times` of them. */
-void join_reading_values(const struct join_reading *s, uint64_t *ret);
-void join_reading_times(const struct join_reading *s, uint64_t *ret);
+void join_reading_values(const struct join_reading *reading, uint64_t *ret);
+void join_reading_times(const struct join_reading *reading, uint64_t *ret);
+
+/* --- Functions -------------------------------------------------------------------------- */
+
+/* The functions that samples were in: the innermost of their stack's first location. */
+
+struct join_leaves {
+    struct join_table *table;
+    const struct br_dictionary_view *view;
+    /* By index: what was found of each, once; 0: nothing yet. NULL: no memory */
+    uint32_t *stacks, *locations, *functions;
+};
+
+/* For an item's dictionary; memory lies in `arena`. */
+void join_leaves_init(struct join_leaves *leaves, struct join_table *table,
+                      const struct br_dictionary_view *view, struct br_arena *arena);
+
+/* The table's number of a stack's function; 0 when that has no name. */
+uint32_t join_leaf_of(struct join_leaves *leaves, uint32_t stack);

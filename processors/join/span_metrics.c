@@ -17,27 +17,28 @@ const struct br_option join_span_metrics_options[] = {
     BR_OPT_END,
 };
 
-int join_span_metrics_init(struct join_span_metrics *m, const struct join_span_metrics_config *c,
-                           struct br_node *node, struct join_table *table)
+int join_span_metrics_init(struct join_span_metrics *metrics,
+                           const struct join_span_metrics_config *config, struct br_node *node,
+                           struct join_table *table)
 {
-    if (!c->enabled)
+    if (!config->enabled)
         return 0;
-    m->known = br_map_new((size_t)c->max_series);
-    m->max_series = (size_t)c->max_series;
-    m->table = table;
-    m->node = m->known ? node : NULL;
-    return m->known ? 0 : BR_ENOMEM;
+    metrics->known = br_map_new((size_t)config->max_series);
+    metrics->max_series = (size_t)config->max_series;
+    metrics->table = table;
+    metrics->node = metrics->known ? node : NULL;
+    return metrics->known ? 0 : BR_ENOMEM;
 }
 
-static void free_counters(void *counters)
+static void span_metrics_free_counters(void *counters)
 {
     br_free(counters);
 }
 
-void join_span_metrics_release(struct join_span_metrics *m)
+void join_span_metrics_release(struct join_span_metrics *metrics)
 {
-    br_map_free(m->known, free_counters);
-    *m = (struct join_span_metrics){0};
+    br_map_free(metrics->known, span_metrics_free_counters);
+    *metrics = (struct join_span_metrics){0};
 }
 
 /* A pair of names with a 0 behind each: the key of a series, and the values of its labels. */
@@ -46,71 +47,76 @@ struct pair {
     size_t len, name_at;
 };
 
-static struct pair pair_of(const void *service, size_t service_len, const void *name,
-                           size_t name_len)
+static struct pair span_metrics_pair_of(const void *service, size_t service_len, const void *name,
+                                        size_t name_len)
 {
-    struct pair p;
-    p.name_at = service_len + 1;
-    p.len = p.name_at + name_len + 1;
-    char *end = (char *)br_put_bytes((uint8_t *)p.text, service, service_len);
+    struct pair pair;
+    pair.name_at = service_len + 1;
+    pair.len = pair.name_at + name_len + 1;
+    char *end = (char *)br_put_bytes((uint8_t *)pair.text, service, service_len);
     *end++ = 0;
     end = (char *)br_put_bytes((uint8_t *)end, name, name_len);
     *end = 0;
-    return p;
+    return pair;
 }
 
-static struct join_span_counters *counters_of(struct join_span_metrics *m, const struct pair *p)
+static struct join_span_counters *span_metrics_counters_of(struct join_span_metrics *metrics,
+                                                           const struct pair *pair)
 {
-    struct join_span_counters *c = br_map_get(m->known, p->text, p->len);
-    if (c)
-        return c;
-    c = join_table_series(m->table, p->text, p->len, m->max_series) ? br_calloc(1, sizeof *c)
-                                                                    : NULL;
-    if (c && br_map_put(m->known, p->text, p->len, c, NULL) == 0)
-        return c;
-    br_free(c);
+    struct join_span_counters *counters = br_map_get(metrics->known, pair->text, pair->len);
+    if (counters)
+        return counters;
+    counters = join_table_series(metrics->table, pair->text, pair->len, metrics->max_series)
+                   ? br_calloc(1, sizeof *counters)
+                   : NULL;
+    if (counters && br_map_put(metrics->known, pair->text, pair->len, counters, NULL) == 0)
+        return counters;
+    br_free(counters);
     return NULL;
 }
 
-static void add(const struct join_span_metrics *m, double **counter, const char *what,
-                const struct pair *p, double value)
+static void span_metrics_add(const struct join_span_metrics *metrics, double **counter,
+                             const char *what, const struct pair *pair, double value)
 {
     if (value <= 0)
         return;
     if (!*counter) {
-        struct br_str labels = {.max = 8 * sizeof p->text + 1024};
-        br_label(&labels, br_kind_name(m->node->component->kind), m->node->id);
-        br_label(&labels, "service", p->text);
-        br_label(&labels, "span_name", p->text + p->name_at);
-        *counter = br_metric(m->node->host->metrics, BR_COUNTER, what,
+        struct br_str labels = {.max = 8 * sizeof pair->text + 1024};
+        br_label(&labels, br_kind_name(metrics->node->component->kind), metrics->node->id);
+        br_label(&labels, "service", pair->text);
+        br_label(&labels, "span_name", pair->text + pair->name_at);
+        *counter = br_metric(metrics->node->host->metrics, BR_COUNTER, what,
                              labels.data && !labels.failed ? labels.data : "");
         br_str_release(&labels);
     }
     **counter += value;
 }
 
-void join_span_metrics_add(struct join_span_metrics *m, const struct join_span *span,
+void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent)
 {
-    if (!m->node)
+    if (!metrics->node)
         return;
-    struct pair p = pair_of(span->service, span->service_len, span->name, span->name_len);
-    struct join_span_counters *c = counters_of(m, &p);
-    if (!c) {
-        c = &m->other;
-        p = pair_of(OTHER, sizeof OTHER - 1, OTHER, sizeof OTHER - 1);
+    struct pair pair =
+        span_metrics_pair_of(span->service, span->service_len, span->name, span->name_len);
+    struct join_span_counters *counters = span_metrics_counters_of(metrics, &pair);
+    if (!counters) {
+        counters = &metrics->other;
+        pair = span_metrics_pair_of(OTHER, sizeof OTHER - 1, OTHER, sizeof OTHER - 1);
     }
-    add(m, &c->cpu_seconds, "braid_join_span_cpu_seconds", &p, (double)spent->cpu_ns / 1e9);
-    add(m, &c->allocated_bytes, "braid_join_span_allocated_bytes", &p,
-        (double)spent->allocated_bytes);
-    add(m, &c->samples, "braid_join_span_samples", &p, (double)spent->samples);
+    span_metrics_add(metrics, &counters->cpu_seconds, "braid_join_span_cpu_seconds", &pair,
+                     (double)spent->cpu_ns / 1e9);
+    span_metrics_add(metrics, &counters->allocated_bytes, "braid_join_span_allocated_bytes", &pair,
+                     (double)spent->allocated_bytes);
+    span_metrics_add(metrics, &counters->samples, "braid_join_span_samples", &pair,
+                     (double)spent->samples);
 }
 
-struct join_spent join_spent_of(const struct join_figures *f)
+struct join_spent join_spent_of(const struct join_figures *figures)
 {
-    enum join_measure measure = join_figures_measure(f);
+    enum join_measure measure = join_figures_measure(figures);
     bool cpu = measure <= JOIN_CPU_COUNT;
-    return (struct join_spent){.cpu_ns = cpu ? f->time_ns[measure] : 0,
-                               .allocated_bytes = f->allocated_bytes,
-                               .samples = measure < JOIN_OTHER ? f->count[measure] : 0};
+    return (struct join_spent){.cpu_ns = cpu ? figures->time_ns[measure] : 0,
+                               .allocated_bytes = figures->allocated_bytes,
+                               .samples = measure < JOIN_OTHER ? figures->count[measure] : 0};
 }

@@ -8,7 +8,7 @@
 
 #include "config/option.h"
 #include "pipeline/component.h"
-#include "processors/join/table.h"
+#include "processors/join/table/table.h"
 
 #define JOIN_SERIES_MAX 2500 /* three counters each, within BR_METRICS_MAX */
 
@@ -32,16 +32,17 @@ struct join_span_metrics {
 };
 
 /* Returns 0 or BR_ENOMEM. */
-int join_span_metrics_init(struct join_span_metrics *m, const struct join_span_metrics_config *c,
-                           struct br_node *node, struct join_table *table);
-void join_span_metrics_release(struct join_span_metrics *m);
+int join_span_metrics_init(struct join_span_metrics *metrics,
+                           const struct join_span_metrics_config *config, struct br_node *node,
+                           struct join_table *table);
+void join_span_metrics_release(struct join_span_metrics *metrics);
 
 /* Adds what a sample brought the span, or, when it has just come, what had waited for it. */
 struct join_spent {
     uint64_t cpu_ns, allocated_bytes, samples;
 };
-void join_span_metrics_add(struct join_span_metrics *m, const struct join_span *span,
+void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_span *span,
                            const struct join_spent *spent);
 
 /* What figures say was spent: CPU time, or else periods of it; samples as profile.sample_count. */
-struct join_spent join_spent_of(const struct join_figures *f);
+struct join_spent join_spent_of(const struct join_figures *figures);

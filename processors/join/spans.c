@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
-#include "processors/join/identity.h"
+#include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"
 
@@ -15,7 +15,7 @@
 #define CHUNK 256u
 #define TEXT_MAX (JOIN_VALUE_MAX - 1) /* of a value: its length + 1 is one byte */
 
-/* --- Attributes ------------------------------------------------------------------------------ */
+/* --- Attributes ------------------------------------------------------------------------- */
 
 /* The text of one wanted attribute. */
 struct text {
@@ -24,16 +24,16 @@ struct text {
     char number[32];
 };
 
-static void put_text(struct text *t, const void *data, size_t len)
+static void spans_put_text(struct text *text, const void *data, size_t len)
 {
     if (len > TEXT_MAX)
         len = br_utf8_valid(data, TEXT_MAX); /* what is cut stays UTF-8 */
-    t->data = data;
-    t->used = (uint8_t)(len + 1);
+    text->data = data;
+    text->used = (uint8_t)(len + 1);
 }
 
 /* The text form of an AnyValue's scalar; nothing for lists, maps and bytes. */
-static void put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
+static void spans_put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
 {
     struct br_field f, v = {0};
     double d;
@@ -44,7 +44,7 @@ static void put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
         .data = t->number, .cap = sizeof t->number, .max = sizeof t->number - 1, .fixed = true};
     switch (v.number) {
     case 1:
-        put_text(t, v.data, v.value);
+        spans_put_text(t, v.data, v.value);
         return;
     case 2:
         br_str_puts(&s, v.value ? "true" : "false");
@@ -59,12 +59,12 @@ static void put_scalar(struct text *t, const uint8_t *p, const uint8_t *end)
     default:
         return;
     }
-    put_text(t, s.data, s.len);
+    spans_put_text(t, s.data, s.len);
 }
 
 /* One KeyValue: kept where its key is wanted and has no value so far. */
-static void take_attribute(const struct join *j, const uint8_t *p, const uint8_t *end,
-                           struct text *texts)
+static void spans_take_attribute(const struct join *join, const uint8_t *p, const uint8_t *end,
+                                 struct text *texts)
 {
     struct br_field f, value = {0};
     const uint8_t *key = NULL;
@@ -77,46 +77,60 @@ static void take_attribute(const struct join *j, const uint8_t *p, const uint8_t
             value = f;
         }
     }
-    for (unsigned i = 1; i < j->n_keys && key && value.data; i++)
-        if (j->key_lens[i] == key_len && !texts[i].used && memcmp(j->keys[i], key, key_len) == 0)
-            put_scalar(&texts[i], value.data, value.data + value.value);
+    for (unsigned i = 1; i < join->n_keys && key && value.data; i++)
+        if (join->key_lens[i] == key_len && !texts[i].used &&
+            memcmp(join->keys[i], key, key_len) == 0)
+            spans_put_scalar(&texts[i], value.data, value.data + value.value);
 }
 
 /* True when the KeyValue begins with a key of a length that none of ours has, as most do. */
-static inline bool of_no_interest(const struct join *j, const uint8_t *p, size_t len)
+static inline bool spans_of_no_interest(const struct join *join, const uint8_t *p, size_t len)
 {
     return len >= 2 && p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 64 &&
-           !(j->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
+           !(join->wanted_lens >> p[1] & 1) && p[1] + 2u < len &&
            p[p[1] + 2u] == BR_TAG(2, BR_WIRE_LEN);
 }
 
-static void take_attributes(const struct join *j, const uint8_t *p, const uint8_t *end,
-                            uint32_t field, struct text *texts)
+static void spans_take_attributes(const struct join *join, const uint8_t *p, const uint8_t *end,
+                                  uint32_t field, struct text *texts)
 {
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) && !of_no_interest(j, f.data, f.value))
-            take_attribute(j, f.data, f.data + f.value, texts);
+        if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) &&
+            !spans_of_no_interest(join, f.data, f.value))
+            spans_take_attribute(join, f.data, f.data + f.value, texts);
 }
 
-static void take_intrinsics(const struct join *j, const struct br_span *span, struct text *texts)
+static void spans_take_intrinsics(const struct join *join, const struct br_span *span,
+                                  struct text *texts)
 {
     static const char *const kinds[] = {"unspecified", "internal", "server",
                                         "client",      "producer", "consumer"};
     static const char *const statuses[] = {"unset", "ok", "error"};
-    if (j->kind_key && span->kind < BR_COUNT(kinds))
-        put_text(&texts[j->kind_key], kinds[span->kind], strlen(kinds[span->kind]));
-    if (j->status_key && span->status < BR_COUNT(statuses))
-        put_text(&texts[j->status_key], statuses[span->status], strlen(statuses[span->status]));
+    if (join->kind_key && span->kind < BR_COUNT(kinds))
+        spans_put_text(&texts[join->kind_key], kinds[span->kind], strlen(kinds[span->kind]));
+    if (join->status_key && span->status < BR_COUNT(statuses))
+        spans_put_text(&texts[join->status_key], statuses[span->status],
+                       strlen(statuses[span->status]));
 }
 
-/* --- Entering -------------------------------------------------------------------------------- */
+/* --- Services --------------------------------------------------------------------------- */
+
+bool join_service_profiled(const struct join *join, const struct join_service *service,
+                           uint64_t now_ms)
+{
+    return service->service &&
+           (join_table_is_profiled(join->table, service->service, now_ms) ||
+            (service->instance && join_table_is_profiled(join->table, service->instance, now_ms)));
+}
+
+/* --- Entering --------------------------------------------------------------------------- */
 
 #define ORIGINS 32u
 
 /* Those of one chunk point into what is here. */
 struct entering {
-    struct join *j;
+    struct join *join;
     uint64_t now_ms;
     struct join_tally tally;
     unsigned n, n_origins;
@@ -132,148 +146,158 @@ struct entering {
     uint8_t *chunk, *at;
 };
 
-static void add_attributes(struct entering *e, const struct br_span *span, struct join_extra *extra)
+static void spans_add_attributes(struct entering *entering, const struct br_span *span,
+                                 struct join_extra *extra)
 {
-    const struct join *j = e->j;
-    for (unsigned i = 1; i < j->n_keys; i++)
-        e->of_span[i].used = 0;
-    take_intrinsics(j, span, e->of_span);
-    take_attributes(j, span->body, span->body + span->body_len, SPAN_ATTRIBUTES, e->of_span);
-    extra->attributes = e->at;
-    for (unsigned i = 1; i < j->n_keys; i++) {
-        const struct text *t = e->of_span[i].used ? &e->of_span[i] : &e->of_resource[i];
-        *e->at++ = t->used;
-        if (t->used)
-            e->at = br_put_bytes(e->at, t->data, t->used - 1u);
+    const struct join *join = entering->join;
+    for (unsigned i = 1; i < join->n_keys; i++)
+        entering->of_span[i].used = 0;
+    spans_take_intrinsics(join, span, entering->of_span);
+    spans_take_attributes(join, span->body, span->body + span->body_len, SPAN_ATTRIBUTES,
+                          entering->of_span);
+    extra->attributes = entering->at;
+    for (unsigned i = 1; i < join->n_keys; i++) {
+        const struct text *text =
+            entering->of_span[i].used ? &entering->of_span[i] : &entering->of_resource[i];
+        *entering->at++ = text->used;
+        if (text->used)
+            entering->at = br_put_bytes(entering->at, text->data, text->used - 1u);
     }
-    extra->attributes_len = (size_t)(e->at - extra->attributes);
+    extra->attributes_len = (size_t)(entering->at - extra->attributes);
 }
 
 /* What was gathered goes in. The part at hand keeps its origin. */
-static void flush(struct entering *e)
+static void spans_flush(struct entering *entering)
 {
-    join_table_enter(e->j->table, e->entries, e->n, e->now_ms, &e->tally);
-    *e->j->spans_entered += (double)e->n;
-    e->n = 0;
-    e->at = e->chunk;
+    join_table_enter(entering->join->table, entering->entries, entering->n, entering->now_ms,
+                     &entering->tally);
+    *entering->join->spans_entered += (double)entering->n;
+    entering->n = 0;
+    entering->at = entering->chunk;
 }
 
-static void add_thread(const struct join_table *t, const struct br_span *span,
-                       struct join_extra *extra)
+static void spans_add_thread(const struct join_table *table, const struct br_span *span,
+                             struct join_extra *extra)
 {
     struct join_identity identity = {0};
-    join_identity_read(t, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
+    join_identity_read(table, span->thread, span->body + span->body_len, SPAN_ATTRIBUTES, NULL,
                        &identity);
-    extra->thread = identity.v[JOIN_THREAD_ID];
-    extra->thread_name = identity.v[JOIN_THREAD_NAME];
+    extra->thread = identity.hashes[JOIN_THREAD_ID];
+    extra->thread_name = identity.hashes[JOIN_THREAD_NAME];
 }
 
 /* Without memory the span is entered without them. */
-static const struct join_extra *extra_of(struct entering *e, const struct br_span *span)
+static const struct join_extra *spans_extra_of(struct entering *entering,
+                                               const struct br_span *span)
 {
-    if (!e->extras)
-        e->extras = br_arena_alloc(e->arena, CHUNK * sizeof *e->extras);
-    if (!e->extras)
+    if (!entering->extras)
+        entering->extras = br_arena_alloc(entering->arena, CHUNK * sizeof *entering->extras);
+    if (!entering->extras)
         return NULL;
-    struct join_extra *extra = &e->extras[e->n];
+    struct join_extra *extra = &entering->extras[entering->n];
     *extra = (struct join_extra){0};
     if (span->thread)
-        add_thread(e->j->table, span, extra);
-    if (e->attributes)
-        add_attributes(e, span, extra);
+        spans_add_thread(entering->join->table, span, extra);
+    if (entering->attributes)
+        spans_add_attributes(entering, span, extra);
     return extra;
 }
 
-static inline void enter(struct entering *e, const struct br_span *span)
+static inline void spans_enter(struct entering *entering, const struct br_span *span)
 {
-    bool more = span->thread || e->attributes;
-    e->entries[e->n] = (struct join_entry){.span = span,
-                                           .origin = &e->origins[e->n_origins - 1],
-                                           .extra = more ? extra_of(e, span) : NULL};
-    if (++e->n == CHUNK)
-        flush(e);
+    bool more = span->thread || entering->attributes;
+    entering->entries[entering->n] =
+        (struct join_entry){.span = span,
+                            .origin = &entering->origins[entering->n_origins - 1],
+                            .extra = more ? spans_extra_of(entering, span) : NULL};
+    if (++entering->n == CHUNK)
+        spans_flush(entering);
 }
 
-static void begin_part(struct entering *e, const struct br_part *part,
-                       const struct join_service *service)
+static void spans_begin_part(struct entering *entering, const struct br_part *part,
+                             const struct join_service *service)
 {
-    if (e->n_origins == ORIGINS) {
-        flush(e);
-        e->n_origins = 0;
+    if (entering->n_origins == ORIGINS) {
+        spans_flush(entering);
+        entering->n_origins = 0;
     }
-    struct join_identity *where = &e->where[e->n_origins];
-    struct join_origin *origin = &e->origins[e->n_origins++];
+    struct join_identity *where = &entering->where[entering->n_origins];
+    struct join_origin *origin = &entering->origins[entering->n_origins++];
     *origin = (struct join_origin){.service = service->name,
                                    .service_len = join_cut(service->name, service->name_len),
                                    .service_hash = service->service};
     size_t len;
     const uint8_t *resource = br_part_resource(part, &len);
-    if (e->j->config->infer) {
+    if (entering->join->config->infer) {
         *where = (struct join_identity){0};
-        join_identity_read(e->j->table, resource, resource + len, RESOURCE_ATTRIBUTES, NULL, where);
+        join_identity_read(entering->join->table, resource, resource + len, RESOURCE_ATTRIBUTES,
+                           NULL, where);
         origin->where = where;
     }
-    if (!e->attributes)
+    if (!entering->attributes)
         return;
-    for (unsigned i = 1; i < e->j->n_keys; i++)
-        e->of_resource[i].used = 0;
-    take_attributes(e->j, resource, resource + len, RESOURCE_ATTRIBUTES, e->of_resource);
+    for (unsigned i = 1; i < entering->join->n_keys; i++)
+        entering->of_resource[i].used = 0;
+    spans_take_attributes(entering->join, resource, resource + len, RESOURCE_ATTRIBUTES,
+                          entering->of_resource);
 }
 
 /* What had waited for the span counts for its name now. */
-static void on_adopted(void *arg, const struct join_span *span, const struct join_figures *figures)
+static void spans_on_adopted(void *arg, const struct join_span *span,
+                             const struct join_figures *figures)
 {
-    struct join *j = arg;
+    struct join *join = arg;
     const struct join_spent spent = join_spent_of(figures);
-    join_span_metrics_add(&j->span_metrics, span, &spent);
+    join_span_metrics_add(&join->span_metrics, span, &spent);
 }
 
 /* Sets up what is not written before it is read. */
-static void begin(struct entering *e, struct join *j, struct br_arena *arena)
+static void spans_begin(struct entering *entering, struct join *join, struct br_arena *arena)
 {
-    e->j = j;
-    e->now_ms = br_host_mono_ms(j->node->host);
-    e->tally =
-        (struct join_tally){.on_adopted = j->span_metrics.node ? on_adopted : NULL, .arg = j};
-    e->n = e->n_origins = 0;
-    e->extras = NULL;
-    e->arena = arena;
+    entering->join = join;
+    entering->now_ms = br_host_mono_ms(join->node->host);
+    entering->tally = (struct join_tally){
+        .on_adopted = join->span_metrics.node ? spans_on_adopted : NULL, .arg = join};
+    entering->n = entering->n_origins = 0;
+    entering->extras = NULL;
+    entering->arena = arena;
     br_arena_init(arena, 0);
-    e->chunk = e->at = j->n_keys > 1
-                           ? br_arena_alloc(arena, (size_t)CHUNK * (j->n_keys - 1) * (TEXT_MAX + 1))
-                           : NULL;
-    e->attributes = e->chunk != NULL;
+    entering->chunk = entering->at =
+        join->n_keys > 1
+            ? br_arena_alloc(arena, (size_t)CHUNK * (join->n_keys - 1) * (TEXT_MAX + 1))
+            : NULL;
+    entering->attributes = entering->chunk != NULL;
 }
 
-struct join_entered join_enter_spans(struct join *j, struct br_item *item)
+struct join_entered join_enter_spans(struct join *join, struct br_item *item)
 {
     const struct br_span *spans = join_spans_of(item);
-    struct entering e;
+    struct entering entering;
     struct join_entered ret = {0};
     struct br_arena arena;
     uint32_t part = UINT32_MAX;
-    begin(&e, j, &arena);
+    spans_begin(&entering, join, &arena);
     for (uint32_t i = 0; spans && i < item->n_items; i++) {
         if (spans[i].part != part) {
             part = spans[i].part;
             const struct join_service service = join_service_of(&item->parts[part], NULL);
-            begin_part(&e, &item->parts[part], &service);
-            ret.profiled = ret.profiled || join_service_profiled(j, &service, e.now_ms);
+            spans_begin_part(&entering, &item->parts[part], &service);
+            ret.profiled = ret.profiled || join_service_profiled(join, &service, entering.now_ms);
         }
         if (spans[i].head.span_id)
-            enter(&e, &spans[i]);
+            spans_enter(&entering, &spans[i]);
     }
-    flush(&e);
+    spans_flush(&entering);
     br_arena_release(&arena);
-    join_count_tally(j, &e.tally);
-    ret.sampled = e.tally.adopted > 0;
+    join_count_tally(join, &entering.tally);
+    ret.sampled = entering.tally.adopted > 0;
     return ret;
 }
 
-/* --- Finding --------------------------------------------------------------------------------- */
+/* --- Finding ---------------------------------------------------------------------------- */
 
 /* Puts the item's payload into one piece and walks it, for the spans in it. */
-static void find_spans(struct br_item *item)
+static void spans_find(struct br_item *item)
 {
     const struct br_walk_options options = {
         .max_depth = BR_WALK_DEPTH_MAX, .utf8 = BR_UTF8_PASS, .spans = true};
@@ -303,6 +327,6 @@ static void find_spans(struct br_item *item)
 const struct br_span *join_spans_of(struct br_item *item)
 {
     if (!item->spans && item->n_items)
-        find_spans(item);
+        spans_find(item);
     return item->spans;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "pipeline/item.h"
-#include "processors/join/table.h"
+#include "processors/join/table/table.h"
 
 #define ENTER_MAX 64u
 

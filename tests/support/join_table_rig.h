@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "processors/join/table.h"
+#include "processors/join/table/table.h"
 
 #define WINDOW_MS 120000u
 #define NOW 5000000u

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "base/steps.h"
-#include "processors/join/local.h"
+#include "processors/join/infer/local.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
 

@@ -8,7 +8,7 @@
 /* cmocka.h wants the three above */
 #include <cmocka.h>
 
-#include "processors/join/slots.h"
+#include "processors/join/table/internal.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"
@@ -111,7 +111,7 @@ static void full_buckets_lose_their_oldest(void **state)
 /* Goes on at a later position, after spans that have all left. */
 static void jump(struct join_table *t, uint64_t position)
 {
-    for (unsigned k = 0; k < n_shards(t); k++) {
+    for (unsigned k = 0; k < table_n_shards(t); k++) {
         struct shard *s = &t->shards[k];
         assert_true(s->head == s->tail && s->head < position);
         s->head = s->tail = position;
@@ -127,7 +127,7 @@ static void positions_come_round(void **state)
         struct join_table *t = table_rig_new(MIB);
         struct join_tally tally = {0};
         jump(t, (1ull << bits) - 2048);
-        for (unsigned k = 0; k < n_shards(t); k++)
+        for (unsigned k = 0; k < table_n_shards(t); k++)
             t->shards[k].sweep_at = t->shards[k].head - SWEEP_BYTES;
         for (uint64_t n = 1; n <= 2000; n++) {
             struct ids i = table_rig_ids(1 + n / 8, n);
@@ -150,8 +150,8 @@ static void positions_come_round(void **state)
 /* The bucket of a span's id. */
 static const struct bucket *bucket_of(struct join_table *t, const struct ids *i)
 {
-    uint64_t hash = mix(t, br_load64(i->span));
-    return home_of(shard_of(t, hash), hash).bucket;
+    uint64_t hash = table_mix(t, br_load64(i->span));
+    return slots_home(table_shard(t, hash), hash).bucket;
 }
 
 /* A bucket has room for ten: two of twelve lie in its neighbour. Sent again, they are found there
@@ -192,11 +192,11 @@ static void what_lies_in_the_neighbour_is_found_when_sent_again(void **state)
 static uint64_t live_slots(const struct join_table *t)
 {
     uint64_t n = 0;
-    for (unsigned k = 0; k < n_shards(t); k++) {
+    for (unsigned k = 0; k < table_n_shards(t); k++) {
         const struct shard *s = &t->shards[k];
         for (uint64_t b = 0; b < s->n_buckets; b++)
             for (unsigned slot = 0; slot < WAYS; slot++)
-                n += live(s, &s->buckets[b], slot);
+                n += slots_live(s, &s->buckets[b], slot);
     }
     return n;
 }

@@ -8,7 +8,7 @@
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
-#include "processors/join/rules.h"
+#include "processors/join/policy.h"
 #include "tests/support/fake_host.h"
 
 struct fixture {

@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/join.h"
-#include "processors/join/labels.h"
-#include "processors/join/leaf.h"
+#include "processors/join/reading.h"
+#include "processors/join/reading.h"
 #include "processors/join/reading.h"
 #include "tests/support/wire.h"
 

@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "processors/join/table.h"
+#include "processors/join/table/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 
@@ -70,7 +70,7 @@ static void enter_some(struct thread *t, uint64_t now)
         uint64_t id = 1 + fake_random(&t->seed) % IDS;
         memcpy(ids[i], &id, 8);
         name_of(id, names[i]);
-        wheres[i] = (struct join_identity){.v[JOIN_PROCESS] = 42, .v[JOIN_HOST] = (uint32_t)id};
+        wheres[i] = (struct join_identity){.hashes[JOIN_PROCESS] = 42, .hashes[JOIN_HOST] = (uint32_t)id};
         spans[i] = (struct join_span){.trace_id = trace,
                                       .span_id = ids[i],
                                       .start_ns = id,

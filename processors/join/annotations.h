@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What joined samples refer to and their dictionary has not: keys, attributes and links, each once.
- */
+/* What the join writes: attributes and links onto samples, figures onto spans. */
 #pragma once
 
 #include "otlp/extension.h"
+
+/* --- Onto samples ----------------------------------------------------------------------- */
+
+/* What joined samples refer to and their dictionary has not: keys, attributes and links, each once.
+ */
 
 #define JOIN_KEYS_MAX 18 /* span.name, 16 more, and profile.join */
 
@@ -16,22 +20,22 @@ struct join_extension {
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void join_extension_init(struct join_extension *e, struct br_arena *arena,
+void join_extension_init(struct join_extension *extension, struct br_arena *arena,
                          const struct br_dictionary_view *view);
-void join_extension_release(struct join_extension *e);
+void join_extension_release(struct join_extension *extension);
 
 /* Says whether a value that is new to the extension may be used for key number `key`. */
 typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
 
 /* The index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number `key`, called
  * `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
-uint32_t join_extension_attribute(struct join_extension *e, unsigned key, const char *name,
+uint32_t join_extension_attribute(struct join_extension *extension, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other);
 
 /* The index of a link; `trace_id` may be NULL. */
-uint32_t join_extension_link(struct join_extension *e, const uint8_t *trace_id,
+uint32_t join_extension_link(struct join_extension *extension, const uint8_t *trace_id,
                              const uint8_t *span_id);
 
 /* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
-int join_extension_write(const struct join_extension *e, struct br_item *item);
+int join_extension_write(const struct join_extension *extension, struct br_item *item);

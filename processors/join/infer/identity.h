@@ -7,18 +7,20 @@
  */
 #pragma once
 
-#include "processors/join/texts.h"
+#include "processors/join/table/table.h"
+
+struct join_texts;
 
 /* Which of them an attribute's key says; JOIN_WHERES: none. */
 enum join_where join_where_of(const void *key, size_t len);
 
 /* The hash of an AnyValue that is a text or an integer; 0 when it is neither, or empty. `texts`
  * resolves references; NULL: there are none. */
-uint32_t join_where_hash(const struct join_table *t, const uint8_t *any, size_t len,
+uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts);
 
 /* Notes what the attributes (KeyValues, field `field`) between `p` and `end` say. */
-void join_identity_read(const struct join_table *t, const uint8_t *p, const uint8_t *end,
+void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         uint32_t field, struct join_texts *texts, struct join_identity *ret);
 
 /* False when both say on which thread, and it is not the same; ids count before names. */
@@ -28,3 +30,16 @@ static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_i
         return a_id == b_id;
     return !a_name || !b_name || a_name == b_name;
 }
+
+/* The identity of the service that a Resource describes: hashes with and without its instance (0:
+ * the resource names none), and its name. References are resolved by `texts`, which may be NULL. */
+struct join_service {
+    uint64_t service, instance;
+    const uint8_t *name;
+    size_t name_len;
+};
+struct join_service join_service_of(const struct br_part *part, struct join_texts *texts);
+uint64_t join_service_hash(const uint8_t *name, size_t len);
+
+/* The length of what is kept of a name: JOIN_VALUE_MAX bytes, cut between characters. */
+size_t join_cut(const uint8_t *text, size_t len);

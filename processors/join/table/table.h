@@ -79,7 +79,7 @@ enum join_where {
 };
 
 struct join_identity {
-    uint32_t v[JOIN_WHERES];
+    uint32_t hashes[JOIN_WHERES];
 };
 
 /* A span as it is found, then pointing into the table, under its lock; or as one is that takes over
@@ -166,37 +166,50 @@ struct join_tally {
  * hand in may differ by a little. */
 struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned n_top,
                                   bool threads, bool shared);
-void join_table_free(struct join_table *t);
+void join_table_free(struct join_table *table);
 
 /* Enters `n` spans that came at `now_ms`. Thread-safe, as everything below, in a shared table. */
-void join_table_enter(struct join_table *t, const struct join_entry *entries, size_t n,
+void join_table_enter(struct join_table *table, const struct join_entry *entries, size_t count,
                       uint64_t now_ms, struct join_tally *tally);
 
 typedef void join_found_fn(void *arg, const struct join_span *span);
+
+/* A span as it was found, copied under the table's lock. */
+struct join_found {
+    uint8_t trace[16], span[8], name[JOIN_VALUE_MAX], service[JOIN_VALUE_MAX];
+    uint8_t attributes[JOIN_ATTRIBUTES_BYTES_MAX];
+    size_t name_len, service_len, attributes_len;
+    uint64_t start_ns, end_ns;
+    uint8_t status;
+    bool has_trace;
+};
+
+/* A join_found_fn whose `arg` is a struct join_found. */
+void join_found_copy(void *arg, const struct join_span *span);
 
 /* Looks the span of a sample that came at `now_ms` up and, with `add`, adds the sample's figures to
  * it (or leaves them pending; where no memory for figures is left, they are not added). A span id
  * alone that spans of two traces have names neither of them. When found, `found(arg, span)` is
  * called under the lock: it must be quick and must not call back. */
-enum join_result join_table_sample(struct join_table *t, const struct join_sample *s, bool add,
-                                   uint64_t now_ms, join_found_fn *found, void *arg,
+enum join_result join_table_sample(struct join_table *table, const struct join_sample *sample,
+                                   bool add, uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
 
 /* Adds a sample's figures to a span that has come and, unless NULL, calls `found` as above. False
  * when it has left, or without memory. */
-bool join_table_add(struct join_table *t, const struct join_sample *s, join_found_fn *found,
-                    void *arg);
+bool join_table_add(struct join_table *table, const struct join_sample *sample,
+                    join_found_fn *found, void *arg);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
-bool join_table_figures(struct join_table *t, const uint8_t *trace_id, const uint8_t *span_id,
+bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
                         struct join_figures *ret, struct join_top *ret_top);
 
 /* What a span's count and duration are of: CPU time, else the next measure that there is. */
-enum join_measure join_figures_measure(const struct join_figures *f);
+enum join_measure join_figures_measure(const struct join_figures *figures);
 
 /* The CPU time of the samples that name the span, whosever they were. */
-uint64_t join_figures_cpu_ns(const struct join_figures *f);
+uint64_t join_figures_cpu_ns(const struct join_figures *figures);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
 void join_figures_add(struct join_figures *into, const struct join_figures *from);
@@ -205,7 +218,7 @@ void join_figures_add_top(struct join_figures *into, struct join_top *into_top, 
 
 /* Adds to a function's counter among `*n` of at most `max` (at least 1): exact while there are no
  * more functions than counters; then the smallest makes room, and what it had stays in. */
-void join_top_add(struct join_top *top, unsigned max, uint8_t *n, uint32_t function,
+void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
                   uint64_t value);
 
 /* One span of a family: the spans of one trace and one service. */
@@ -225,9 +238,9 @@ struct join_looked {
 
 /* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
  * how many. `service_hash` is what they were entered with. */
-unsigned join_table_family(struct join_table *t, const uint8_t *trace_id, const uint8_t *service,
-                           size_t service_len, uint64_t service_hash, struct join_relative *out,
-                           struct join_looked *ret);
+unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
+                           const uint8_t *service, size_t service_len, uint64_t service_hash,
+                           struct join_relative *out, struct join_looked *ret);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {
@@ -239,41 +252,41 @@ struct join_neighbour {
 
 /* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
  * JOIN_NEIGHBOURS_MAX at most; says how many. Needs a table with threads. */
-unsigned join_table_neighbours(struct join_table *t, uint32_t thread, uint32_t process,
+unsigned join_table_neighbours(struct join_table *table, uint32_t thread, uint32_t process,
                                struct join_neighbour *out, struct join_looked *ret);
 
 /* Forgets spans some time after the window, so that samples can still be told that they are too
  * late. Samples that waited for a span in vain count as unknown then. */
-void join_table_expire(struct join_table *t, uint64_t now_ms, struct join_tally *tally);
+void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *tally);
 
 /* The number of a profile type's name, the same for all workers; JOIN_TYPES - 1 when there are too
  * many. */
-uint16_t join_table_type(struct join_table *t, const char *name, size_t len);
+uint16_t join_table_type(struct join_table *table, const char *name, size_t len);
 /* Its name, terminated; lives as long as the table. */
-const char *join_table_type_name(struct join_table *t, uint16_t type);
+const char *join_table_type_name(struct join_table *table, uint16_t type);
 
 /* Services that are being profiled: by a hash of their identity. */
-void join_table_profiled(struct join_table *t, uint64_t service, uint64_t now_ms);
-bool join_table_is_profiled(struct join_table *t, uint64_t service, uint64_t now_ms);
+void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* True when the value may be used for key number `key` (0 to 31): it is one of the first `max`
  * distinct ones. */
-bool join_table_value(struct join_table *t, unsigned key, const void *value, size_t len,
+bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
                       size_t max);
 
 /* The number of a function's name, of which JOIN_VALUE_MAX bytes count, the same for all workers;
  * JOIN_FUNCTION_OTHER when there are too many. Its name lives as long as the table. */
-uint32_t join_table_function(struct join_table *t, const uint8_t *name, size_t len);
-const char *join_table_function_name(struct join_table *t, uint32_t number, size_t *ret_len);
+uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len);
+const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len);
 
 /* True when the series (any bytes) is one of the first `max`. */
-bool join_table_series(struct join_table *t, const void *key, size_t len, size_t max);
+bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max);
 
 /* A hash with the table's secret, never 0. */
-uint32_t join_table_hash(const struct join_table *t, const void *data, size_t len);
+uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;
     uint64_t oldest_ms; /* age of the oldest record */
 };
-void join_table_stats(struct join_table *t, uint64_t now_ms, struct join_stats *ret);
+void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret);

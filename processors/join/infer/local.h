@@ -11,7 +11,8 @@
 #pragma once
 
 #include "base/arena.h"
-#include "processors/join/table.h"
+#include "processors/join/reading.h"
+#include "processors/join/table/table.h"
 
 #define JOIN_NO_SPAN UINT32_MAX
 
@@ -44,28 +45,60 @@ struct join_locals {
     uint64_t steps; /* done so far; past JOIN_STEPS_MAX nothing is looked up */
     uint64_t multiplier;
     struct br_arena arena;
-    struct br_map *known;           /* by trace and service */
+    struct br_map *known;            /* by trace and service */
     const struct join_local *newest; /* the one asked for last */
 };
 
 /* The tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no memory.
  * Lives until the next call. */
-const struct join_local *join_locals_get(struct join_locals *ls, const uint8_t *trace_id,
+const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
-void join_locals_release(struct join_locals *ls); /* accepts a zeroed one */
+void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
 /* The number of a span among them, or JOIN_NO_SPAN. */
-uint32_t join_local_find(const struct join_local *l, const uint8_t *span_id);
+uint32_t join_local_find(const struct join_local *local, const uint8_t *span_id);
 
 /* True for `span` itself and for what is below it. */
-static inline bool join_local_below(const struct join_local *l, uint32_t span, uint32_t top)
+static inline bool join_local_below(const struct join_local *local, uint32_t span, uint32_t top)
 {
-    return l->first[top] <= l->first[span] && l->first[span] < l->end[top];
+    return local->first[top] <= local->first[span] && local->first[span] < local->end[top];
 }
 
 /* The deepest span at or below `root` that was open at `time_ns` on that thread (hashes; 0: not
  * known, which fits every thread); of several, what they have in common above them. Takes as many
  * steps as there are spans. */
-uint32_t join_local_open(const struct join_local *l, uint32_t root, uint64_t time_ns,
+uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t time_ns,
                          uint32_t thread, uint32_t thread_name);
+
+/* --- Samples of a local tree ------------------------------------------------------------ */
+
+/*
+ * Credits a sample to the span that it names, unless that is the root of a local tree and the
+ * sample has timestamps: then each of them is the deepest span's that was open there, as far as its
+ * thread tells. What was another's still counts for the span that was named
+ * (join_figures.passed_ns), and for every span above by being below it.
+ */
+
+/* Called under the table's lock for each span that a sample's figures were added to. */
+typedef void join_credited_fn(void *arg, const struct join_span *span,
+                              const struct join_sample *sample);
+
+/* For the samples of one item; memory lies in `arena`. */
+struct join_credit {
+    struct br_arena *arena;
+    join_credited_fn *on_credited; /* NULL: nobody wants to know */
+    void *arg;
+    struct join_locals locals;      /* `table` and `cut` are set; released by whoever made this */
+    const struct join_local *local; /* of the sample at hand */
+    uint64_t *times, *values;       /* of the sample at hand */
+    uint64_t cap;                   /* of both */
+    uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
+};
+
+/* Adds the sample's figures to the spans that were open at its timestamps. False when all of it
+ * belongs to the span that it names and was found, or there is no memory: then nothing was added.
+ * `sample` has what is said of the named span, but for what the meaning says. */
+bool join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
+                       const struct join_reading *reading, const struct join_found *named,
+                       const struct join_sample *sample);

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "processors/join/local.h"
+#include "processors/join/infer/local.h"
 #include "processors/join/reading.h"
 
 struct join_infer {
@@ -24,13 +24,14 @@ struct join_infer {
     uint64_t n_cut; /* samples that would have taken more */
 };
 
-void join_infer_init(struct join_infer *i, struct join_table *table, struct br_arena *arena);
-void join_infer_release(struct join_infer *i);
+void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena);
+void join_infer_release(struct join_infer *infer);
 
 /* Whether the sample says enough; `where` is what it and its resource say. */
-bool join_infer_may(const struct join_reading *s, const struct join_identity *where);
+bool join_infer_may(const struct join_reading *reading, const struct join_identity *where);
 
 /* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
  * one may be. Lives as long as the arena. */
-const struct join_neighbour *join_infer_span(struct join_infer *i, const struct join_reading *s,
+const struct join_neighbour *join_infer_span(struct join_infer *infer,
+                                             const struct join_reading *reading,
                                              const struct join_identity *where);

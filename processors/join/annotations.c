@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "processors/join/annotations.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "otlp/edit.h"
+#include "processors/join/infer/local.h"
+#include "processors/join/join.h"
+#include "processors/join/table/table.h"
+#include "wire/protobuf.h"
+
+/* --- Onto samples ----------------------------------------------------------------------- */
+
+#define OTHER_VALUE "_other"
+#define SEEN_MAX (1u << 20) /* about further ones is asked each time */
+
+void join_extension_init(struct join_extension *extension, struct br_arena *arena,
+                         const struct br_dictionary_view *view)
+{
+    *extension = (struct join_extension){0};
+    br_extension_init(&extension->made, arena, view);
+}
+
+void join_extension_release(struct join_extension *extension)
+{
+    br_extension_release(&extension->made);
+    br_map_free(extension->seen, NULL);
+    extension->seen = NULL;
+}
+
+static uint32_t extension_make_attribute(struct join_extension *extension, unsigned key,
+                                         const char *name, const void *value, size_t len)
+{
+    uint8_t any[JOIN_VALUE_MAX + BR_VARINT_MAX], entry[JOIN_VALUE_MAX + 4 * BR_VARINT_MAX];
+    if (!extension->keys[key])
+        extension->keys[key] =
+            br_extension_add(&extension->made, BR_TABLE_STRING, name, strlen(name));
+    size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
+    uint8_t *p = br_put_varint(entry, BR_TAG(1, BR_WIRE_VARINT));
+    p = br_put_varint(p, extension->keys[key]);
+    p = br_put_len(p, 2, any, any_len);
+    return br_extension_add(&extension->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+}
+
+static uint32_t extension_other(struct join_extension *extension, unsigned key, const char *name)
+{
+    if (!extension->others[key])
+        extension->others[key] =
+            extension_make_attribute(extension, key, name, OTHER_VALUE, sizeof OTHER_VALUE - 1);
+    return extension->others[key];
+}
+
+static void extension_note(struct join_extension *extension, const uint8_t *id, size_t len,
+                           uint32_t index)
+{
+    void *value = (void *)((uintptr_t)index + 1);
+    if (!extension->seen)
+        extension->seen = br_map_new(SEEN_MAX);
+    if (!extension->seen || br_map_put(extension->seen, id, len, value, NULL) == BR_ENOMEM)
+        extension->no_memory = true;
+}
+
+uint32_t join_extension_attribute(struct join_extension *extension, unsigned key, const char *name,
+                                  const uint8_t *value, size_t len, join_allowed_fn *allowed,
+                                  void *arg, bool *ret_other)
+{
+    uint8_t id[1 + JOIN_VALUE_MAX];
+    id[0] = (uint8_t)key;
+    br_put_bytes(id + 1, value, len);
+    uint32_t index =
+        extension->seen ? (uint32_t)(uintptr_t)br_map_get(extension->seen, id, 1 + len) : 0;
+    if (!index) {
+        uint32_t made = allowed(arg, key, value, len)
+                            ? extension_make_attribute(extension, key, name, value, len)
+                            : extension_other(extension, key, name);
+        extension_note(extension, id, 1 + len, made);
+        index = made + 1;
+    }
+    *ret_other = index - 1 == extension->others[key];
+    return index - 1;
+}
+
+uint32_t join_extension_link(struct join_extension *extension, const uint8_t *trace_id,
+                             const uint8_t *span_id)
+{
+    static const uint8_t none[16];
+    uint8_t entry[32];
+    uint8_t *p = br_put_len(entry, 1, trace_id ? trace_id : none, 16);
+    p = br_put_len(p, 2, span_id, 8);
+    return br_extension_add(&extension->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
+}
+
+int join_extension_write(const struct join_extension *extension, struct br_item *item)
+{
+    return extension->no_memory ? BR_ENOMEM : br_extension_write(&extension->made, item);
+}
+
+/* --- Onto spans ------------------------------------------------------------------------- */
+
+#define SPAN_ATTRIBUTES 9 /* field of Span */
+#define ARENA_MAX (64u << 20)
+
+enum mark {
+    MARK_PYROSCOPE_ID, /* what Grafana's way from a span to its profile looks for */
+    MARK_PROFILE_ID,
+    MARK_TYPE,
+    MARK_COUNT,
+    MARK_DURATION,
+    MARK_INCLUSIVE_COUNT,
+    MARK_INCLUSIVE_DURATION,
+    MARK_TOP,
+    MARKS,
+};
+
+static const char *const keys[MARKS] = {
+    "pyroscope.profile.id",          "profile.id",           "profile.type",
+    "profile.sample_count",          "profile.duration_us",  "profile.inclusive_sample_count",
+    "profile.inclusive_duration_us", "profile.top_functions"};
+
+/* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
+ * knows better. */
+static unsigned mark_keys_of(const struct br_span *span)
+{
+    const uint8_t *p = span->body, *end = p + span->body_len;
+    struct br_field f, g;
+    unsigned has = 0;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        const uint8_t *q = f.data, *stop = f.data + f.value;
+        while (f.number == SPAN_ATTRIBUTES && q < stop && (q = br_field_next(q, stop, &g)))
+            for (unsigned i = 0; g.number == 1 && i < MARKS; i++)
+                if (g.value == strlen(keys[i]) && memcmp(g.data, keys[i], g.value) == 0)
+                    has |= 1u << i;
+    }
+    return has;
+}
+
+struct marking {
+    struct join *join;
+    struct br_arena arena;
+    struct join_service service; /* of the part at hand */
+    struct join_locals locals;
+    uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
+    unsigned has;   /* bits, of the span at hand */
+    int rc;
+};
+
+/* What samples add up to: of the span, and of it and the spans below it. */
+struct sums {
+    struct join_figures own, all;
+    bool any_own, any;
+    struct join_top top[JOIN_TOP_MAX]; /* of `all` */
+};
+
+static void mark_add_text(struct marking *marking, struct br_addition *addition, enum mark mark,
+                          const char *text, size_t len)
+{
+    if (!marking->rc && len && !(marking->has >> mark & 1))
+        marking->rc =
+            br_add_string(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], text, len);
+}
+
+static void mark_add_int(struct marking *marking, struct br_addition *addition, enum mark mark,
+                         uint64_t value)
+{
+    if (!marking->rc && !(marking->has >> mark & 1))
+        marking->rc =
+            br_add_int(&marking->arena, addition, SPAN_ATTRIBUTES, keys[mark], (int64_t)value);
+}
+
+static void mark_add_hex(struct marking *marking, struct br_addition *addition, enum mark mark,
+                         const uint8_t *id, size_t len)
+{
+    char hex[33];
+    struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
+    br_str_hex(&text, id, len);
+    mark_add_text(marking, addition, mark, hex, text.len);
+}
+
+static const uint8_t *mark_span_id_of(const struct br_span *span)
+{
+    return (const uint8_t *)&span->head.span_id;
+}
+
+static void mark_add_below(struct marking *marking, const struct br_span *span, struct sums *sums)
+{
+    if (!br_span_has_trace(&span->head) || !marking->service.service)
+        return;
+    const struct join_local *local =
+        join_locals_get(&marking->locals, span->head.trace_id, marking->service.name,
+                        marking->service.name_len, marking->service.service);
+    uint32_t top =
+        local && local->figures ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
+    if (!local || (top != JOIN_NO_SPAN && marking->locals.steps > JOIN_STEPS_MAX)) {
+        marking->n_cut += marking->locals.steps > JOIN_STEPS_MAX;
+        return;
+    }
+    marking->locals.steps += top != JOIN_NO_SPAN ? local->n : 0;
+    for (uint32_t i = 0; top != JOIN_NO_SPAN && i < local->n; i++) {
+        struct join_figures figures;
+        struct join_top f_top[JOIN_TOP_MAX];
+        if (i == top || !local->spans[i].figures || !join_local_below(local, i, top) ||
+            !join_table_figures(marking->join->table, span->head.trace_id,
+                                (const uint8_t *)&local->spans[i].span_id, &figures, f_top))
+            continue;
+        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
+        join_figures_add(&sums->all, &figures);
+        join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &figures, f_top);
+        sums->any = true;
+    }
+}
+
+static void mark_add_up(struct marking *marking, const struct br_span *span, struct sums *ret)
+{
+    memset(&ret->own, 0, sizeof ret->own);
+    ret->any_own = ret->any = join_table_figures(
+        marking->join->table, br_span_has_trace(&span->head) ? span->head.trace_id : NULL,
+        mark_span_id_of(span), &ret->own, ret->top);
+    ret->all = ret->own;
+    mark_add_below(marking, span, ret);
+}
+
+static bool mark_is_before(const struct br_addition *a, const struct br_addition *b)
+{
+    int c = memcmp(a->data, b->data, a->len < b->len ? a->len : b->len);
+    return c ? c < 0 : a->len < b->len;
+}
+
+/* The functions with the largest values, in order; equal ones by name. */
+static void mark_add_top(struct marking *marking, struct sums *sums, struct br_addition *addition)
+{
+    struct br_addition names[JOIN_TOP_SHOWN_MAX];
+    size_t n = 0, most = (size_t)marking->join->config->top_functions;
+    while (n < most && sums->all.n_top) {
+        unsigned best = 0;
+        struct br_addition best_name = {0};
+        for (unsigned i = 0; i < sums->all.n_top; i++) {
+            struct br_addition name;
+            name.data = (const uint8_t *)join_table_function_name(marking->join->table,
+                                                                  sums->top[i].function, &name.len);
+            if (i == 0 || sums->top[i].value > sums->top[best].value ||
+                (sums->top[i].value == sums->top[best].value &&
+                 mark_is_before(&name, &best_name))) {
+                best = i;
+                best_name = name;
+            }
+        }
+        names[n++] = best_name;
+        sums->top[best] = sums->top[--sums->all.n_top];
+    }
+    if (n && !marking->rc && !(marking->has >> MARK_TOP & 1))
+        marking->rc =
+            br_add_texts(&marking->arena, addition, SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
+}
+
+static void mark_add_types(struct marking *marking, const struct join_figures *figures,
+                           struct br_addition *addition)
+{
+    struct br_str types = {.max = 2048};
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES && figures->types[i].used; i++)
+        br_str_printf(&types, "%s%s", i ? "," : "",
+                      join_table_type_name(marking->join->table, figures->types[i].type));
+    if (types.failed)
+        marking->rc = BR_ENOMEM;
+    mark_add_text(marking, addition, MARK_TYPE, types.data, types.len);
+    br_str_release(&types);
+}
+
+static void mark_add_figures(struct marking *marking, const struct br_span *span, struct sums *sums,
+                             struct br_addition *addition)
+{
+    static const uint8_t none[16];
+    enum join_measure measure = join_figures_measure(&sums->all);
+    if (memcmp(sums->all.profile_id, none, sizeof none) != 0)
+        mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
+    else if (br_span_has_trace(&span->head))
+        mark_add_hex(marking, addition, MARK_PROFILE_ID, span->head.trace_id, 16);
+    mark_add_types(marking, &sums->all, addition);
+    mark_add_int(marking, addition, MARK_COUNT, sums->own.count[measure]);
+    if (measure != JOIN_OTHER)
+        mark_add_int(marking, addition, MARK_DURATION, sums->own.time_ns[measure] / 1000);
+    mark_add_int(marking, addition, MARK_INCLUSIVE_COUNT, sums->all.count[measure]);
+    if (measure != JOIN_OTHER)
+        mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION, sums->all.time_ns[measure] / 1000);
+    mark_add_top(marking, sums, addition);
+}
+
+/* What is appended to one span; nothing when there is nothing to say, or no memory. */
+static struct br_addition mark_span(struct marking *marking, const struct br_span *span,
+                                    bool figures, bool likely)
+{
+    struct br_addition addition = {0};
+    struct sums sums;
+    sums.any = sums.any_own = false;
+    if (!span->head.span_id)
+        return addition;
+    if (figures)
+        mark_add_up(marking, span, &sums);
+    if (!sums.any && !likely)
+        return addition;
+    marking->has = mark_keys_of(span);
+    marking->rc = 0;
+    if (sums.any)
+        mark_add_figures(marking, span, &sums, &addition);
+    /* A profile store has the samples under the span that they name. */
+    if (sums.any_own || likely)
+        mark_add_hex(marking, &addition, MARK_PYROSCOPE_ID,
+                     sums.any_own ? sums.own.under : mark_span_id_of(span), 8);
+    return marking->rc ? (struct br_addition){0} : addition;
+}
+
+void join_mark_spans(struct join *join, struct br_item *item, bool figures)
+{
+    const struct br_span *spans = join_spans_of(item);
+    uint64_t now_ms = br_host_mono_ms(join->node->host);
+    struct marking marking = {.join = join};
+    br_arena_init(&marking.arena, ARENA_MAX);
+    uint32_t i = 0, n_items = item->n_items;
+    marking.locals = (struct join_locals){.table = join->table, .cut = join->families_cut};
+    struct br_addition *additions =
+        spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
+    for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
+        struct br_part *part = &item->parts[p];
+        marking.service = join_service_of(part, NULL);
+        marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
+        bool likely = join->config->mark == JOIN_MARK_LIKELY &&
+                      join_service_profiled(join, &marking.service, now_ms);
+        uint32_t first = i, n_marked = 0;
+        for (; i < n_items && spans[i].part == p; i++) {
+            additions[i] = mark_span(&marking, &spans[i], figures, likely);
+            n_marked += additions[i].len > 0;
+        }
+        if (n_marked && br_part_append(item, part, additions + first) == 0)
+            *join->marked += n_marked;
+    }
+    *join->steps_cut += (double)marking.n_cut;
+    join_locals_release(&marking.locals);
+    br_arena_release(&marking.arena);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "processors/join/infer/identity.h"
+
+#include <string.h>
+
+#include "base/map.h"
+#include "base/str.h"
+#include "otlp/scan.h"
+#include "processors/join/reading.h"
+#include "wire/protobuf.h"
+
+#define DIGITS_MAX 20
+
+static const struct {
+    const char *key;
+    size_t len;
+} keys[JOIN_WHERES] = {
+    [JOIN_THREAD_ID] = {"thread.id", 9},     [JOIN_THREAD_NAME] = {"thread.name", 11},
+    [JOIN_PROCESS] = {"process.pid", 11},    [JOIN_HOST] = {"host.id", 7},
+    [JOIN_CONTAINER] = {"container.id", 12}, [JOIN_SERVICE] = {"service.name", 12},
+};
+
+enum join_where join_where_of(const void *key, size_t len)
+{
+    unsigned i = 0;
+    while (i < JOIN_WHERES && (keys[i].len != len || memcmp(keys[i].key, key, len) != 0))
+        i++;
+    return (enum join_where)i;
+}
+
+static uint32_t identity_hash_int(const struct join_table *table, int64_t value)
+{
+    char digits[DIGITS_MAX + 1];
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    size_t at = sizeof digits;
+    do
+        digits[--at] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (value < 0)
+        digits[--at] = '-';
+    return join_table_hash(table, digits + at, sizeof digits - at);
+}
+
+uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
+                         struct join_texts *texts)
+{
+    const uint8_t *p = any, *end = any + len;
+    struct br_field f, v = {0};
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number <= 8)
+            v = f; /* of a oneof the last one counts */
+    if (v.number == 3)
+        return identity_hash_int(table, (int64_t)v.value);
+    if (v.number == 8 && texts)
+        return join_texts_hash(texts, v.value);
+    return v.number == 1 && v.value ? join_table_hash(table, v.data, v.value) : 0;
+}
+
+static void identity_read_pair(const struct join_table *table, const uint8_t *p, const uint8_t *end,
+                               struct join_texts *texts, struct join_identity *ret)
+{
+    struct br_entry key = {0}, reference = {0};
+    struct br_field f, value = {0};
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (f.number == 1)
+            key = (struct br_entry){f.data, (uint32_t)f.value};
+        else if (f.number == 2)
+            value = f;
+        else if (f.number == 3)
+            reference = join_texts_at(texts, f.value);
+    }
+    if (!key.len)
+        key = reference;
+    enum join_where where = key.len ? join_where_of(key.data, key.len) : JOIN_WHERES;
+    if (where < JOIN_WHERES && value.data)
+        ret->hashes[where] = join_where_hash(table, value.data, value.value, texts);
+}
+
+void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
+                        uint32_t field, struct join_texts *texts, struct join_identity *ret)
+{
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f)))
+        if (f.number == field && f.wire == BR_WIRE_LEN)
+            identity_read_pair(table, f.data, f.data + f.value, texts, ret);
+}
+
+/* --- Services --------------------------------------------------------------------------- */
+
+/* A text, and where it is in the dictionary; 0: it is not from there. */
+struct text {
+    struct br_entry text;
+    uint64_t index;
+};
+
+/* The string in an AnyValue, empty when it is none. */
+static struct text service_text_of(const uint8_t *p, const uint8_t *end,
+                                   const struct join_texts *texts)
+{
+    struct text text = {0};
+    struct br_field v;
+    while (p < end && (p = br_field_next(p, end, &v))) {
+        if (v.number == 1)
+            text = (struct text){.text = {v.data, (uint32_t)v.value}};
+        else if (v.number == 8 && texts)
+            text = (struct text){join_texts_at(texts, v.value), v.value};
+        else if (v.number < 8)
+            text = (struct text){0};
+    }
+    return text;
+}
+
+struct pair {
+    struct br_entry key;
+    struct text value;
+};
+
+/* A KeyValue with a string. A key in the message beats a reference. */
+static struct pair service_read_pair(const uint8_t *p, const uint8_t *end,
+                                     const struct join_texts *texts)
+{
+    struct pair pair = {0};
+    struct br_entry reference = {0};
+    struct br_field f;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number == 1)
+            pair.key = (struct br_entry){f.data, (uint32_t)f.value};
+        else if (f.number == 2)
+            pair.value = service_text_of(f.data, f.data + f.value, texts);
+        else if (f.number == 3)
+            reference = join_texts_at(texts, f.value);
+    }
+    if (!pair.key.len)
+        pair.key = reference;
+    return pair;
+}
+
+static bool service_text_is(struct br_entry entry, const char *text)
+{
+    return entry.len == strlen(text) && memcmp(entry.data, text, entry.len) == 0;
+}
+
+/* The secret is known, and may be: who chooses names that collide marks spans of a service of his
+ * own. */
+uint64_t join_service_hash(const uint8_t *name, size_t len)
+{
+    static const uint8_t secret[16];
+    return br_siphash(secret, name, len) | 1;
+}
+
+size_t join_cut(const uint8_t *text, size_t len)
+{
+    return len <= JOIN_VALUE_MAX ? len : br_utf8_valid(text, JOIN_VALUE_MAX);
+}
+
+static uint64_t service_hash_of(struct join_texts *texts, struct text text)
+{
+    return text.index ? join_texts_service(texts, text.index)
+                      : join_service_hash(text.text.data, text.text.len);
+}
+
+struct join_service join_service_of(const struct br_part *part, struct join_texts *texts)
+{
+    struct join_service service = {0};
+    struct text name = {0}, instance = {0};
+    struct br_field f;
+    size_t len;
+    const uint8_t *p = br_part_resource(part, &len), *end = p + len;
+    while (p < end && (p = br_field_next(p, end, &f))) {
+        if (f.number != 1 || f.wire != BR_WIRE_LEN)
+            continue;
+        struct pair pair = service_read_pair(f.data, f.data + f.value, texts);
+        if (service_text_is(pair.key, "service.name"))
+            name = pair.value;
+        else if (service_text_is(pair.key, "service.instance.id"))
+            instance = pair.value;
+    }
+    service.name = name.text.data;
+    service.name_len = name.text.len;
+    if (service.name_len)
+        service.service = service_hash_of(texts, name);
+    if (service.name_len && instance.text.len)
+        service.instance = (service.service ^ service_hash_of(texts, instance) * 3) | 1;
+    return service;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "processors/join/infer/infer.h"
+
+#include <string.h>
+
+#include "base/map.h"
+
+#define THREADS_MAX 65536
+#define OPEN_MAX 64u /* at a time on one thread; of more none is chosen */
+
+/* The spans of one thread, newest first. */
+struct near {
+    unsigned n;
+    uint64_t since_ns; /* what was open before is not all known */
+    struct join_neighbour *spans;
+};
+
+void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
+{
+    *infer = (struct join_infer){.table = table, .arena = arena};
+}
+
+void join_infer_release(struct join_infer *infer)
+{
+    br_map_free(infer->threads, NULL);
+    infer->threads = NULL;
+}
+
+bool join_infer_may(const struct join_reading *reading, const struct join_identity *where)
+{
+    return reading->n_times && where->hashes[JOIN_THREAD_ID] && where->hashes[JOIN_PROCESS] &&
+           (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
+}
+
+/* --- Reading ---------------------------------------------------------------------------- */
+
+static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, uint32_t process)
+{
+    struct join_neighbour found[JOIN_NEIGHBOURS_MAX];
+    struct join_looked looked;
+    unsigned n = join_table_neighbours(infer->table, thread, process, found, &looked);
+    infer->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
+    struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
+    if (!near)
+        return NULL;
+    near->n = n;
+    near->since_ns = looked.more && n ? found[n - 1].end_ns : looked.more ? UINT64_MAX : 0;
+    near->spans = br_arena_calloc(infer->arena, n, sizeof *near->spans);
+    if (n && !near->spans)
+        return NULL;
+    if (n)
+        memcpy(near->spans, found, n * sizeof *found);
+    return near;
+}
+
+static const struct near *infer_near_of(struct join_infer *infer, const struct join_identity *where)
+{
+    const uint32_t key[] = {where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_PROCESS]};
+    if (!infer->threads)
+        infer->threads = br_map_new(THREADS_MAX);
+    struct near *near = infer->threads ? br_map_get(infer->threads, key, sizeof key) : NULL;
+    if (infer->threads && !near && infer->steps <= JOIN_STEPS_MAX) {
+        near = infer_read_near(infer, key[0], key[1]);
+        if (near)
+            (void)br_map_put(infer->threads, key, sizeof key, near, NULL); /* full: read again */
+    }
+    return near;
+}
+
+static bool infer_read_times(struct join_infer *infer, const struct join_reading *reading)
+{
+    if (reading->n_times > infer->cap) {
+        uint64_t cap = join_numbers_cap(reading->n_times);
+        infer->times = br_arena_alloc(infer->arena, cap * sizeof *infer->times);
+        infer->cap = infer->times ? cap : 0;
+    }
+    if (infer->cap)
+        join_reading_times(reading, infer->times);
+    return infer->cap;
+}
+
+/* --- Finding ---------------------------------------------------------------------------- */
+
+/* A service alone is no process: its replicas often have the same process and thread ids. */
+static bool infer_is_from(const struct join_neighbour *neighbour, const struct join_identity *where)
+{
+    const uint32_t its[] = {neighbour->host, neighbour->container, neighbour->service};
+    const uint32_t ours[] = {where->hashes[JOIN_HOST], where->hashes[JOIN_CONTAINER],
+                             where->hashes[JOIN_SERVICE]};
+    const unsigned n_places = 2; /* the first of them */
+    unsigned n_same = 0;
+    for (unsigned k = 0; k < 3; k++) {
+        if (its[k] && ours[k] && its[k] != ours[k])
+            return false;
+        n_same += k < n_places && its[k] && its[k] == ours[k];
+    }
+    return n_same > 0;
+}
+
+static bool infer_same_span(const struct join_neighbour *neighbour, const uint8_t *trace_id,
+                            uint64_t span_id)
+{
+    return neighbour->span_id == span_id && memcmp(neighbour->trace_id, trace_id, 16) == 0;
+}
+
+/* The spans that were open: their numbers. */
+static unsigned infer_open_at(const struct near *near, const struct join_identity *where,
+                              uint64_t time_ns, uint16_t *ret)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < near->n; i++) {
+        const struct join_neighbour *neighbour = &near->spans[i];
+        if (neighbour->start_ns <= time_ns && time_ns < neighbour->end_ns &&
+            infer_is_from(neighbour, where))
+            ret[n++] = (uint16_t)i;
+    }
+    return n;
+}
+
+/* The number in `open` of a span's parent; `n` when it is not among them. */
+static unsigned infer_parent_of(const struct near *near, const uint16_t *open, unsigned count,
+                                unsigned index)
+{
+    const struct join_neighbour *neighbour = &near->spans[open[index]];
+    unsigned k = 0;
+    while (k < count && (k == index || !infer_same_span(&near->spans[open[k]], neighbour->trace_id,
+                                                        neighbour->parent_id)))
+        k++;
+    return k;
+}
+
+/* Of the spans that were open the one that all others lie above: the only one that is nobody's
+ * parent, from which a chain of parents goes through every other one. */
+static const struct join_neighbour *infer_deepest(const struct near *near, const uint16_t *open,
+                                                  unsigned count)
+{
+    unsigned parents[OPEN_MAX], at = count, n_above = 0;
+    bool is_parent[OPEN_MAX] = {false};
+    if (count == 0 || count > OPEN_MAX)
+        return NULL;
+    for (unsigned i = 0; i < count; i++) {
+        parents[i] = infer_parent_of(near, open, count, i);
+        if (parents[i] < count)
+            is_parent[parents[i]] = true;
+    }
+    for (unsigned i = 0; i < count; i++)
+        at = is_parent[i] ? at : i;
+    const struct join_neighbour *span = at < count ? &near->spans[open[at]] : NULL;
+    while (at < count && parents[at] < count && n_above < count) {
+        at = parents[at];
+        n_above++;
+    }
+    return n_above == count - 1 ? span : NULL;
+}
+
+/* The one span that a sample of that time was taken in. */
+static const struct join_neighbour *infer_span_at(struct join_infer *infer, const struct near *near,
+                                                  const struct join_identity *where,
+                                                  uint64_t time_ns)
+{
+    uint16_t open[JOIN_NEIGHBOURS_MAX];
+    bool known = time_ns > near->since_ns || !near->since_ns;
+    unsigned n = known ? infer_open_at(near, where, time_ns, open) : 0;
+    infer->steps += near->n + (n <= OPEN_MAX ? (uint64_t)n * n : 0);
+    return infer_deepest(near, open, n);
+}
+
+const struct join_neighbour *join_infer_span(struct join_infer *infer,
+                                             const struct join_reading *reading,
+                                             const struct join_identity *where)
+{
+    const struct near *near = infer_near_of(infer, where);
+    const struct join_neighbour *span = NULL;
+    if (infer->steps + (near ? reading->n_times * near->n : 0) > JOIN_STEPS_MAX) {
+        infer->n_cut++;
+        return NULL;
+    }
+    if (!near || !infer_read_times(infer, reading))
+        return NULL;
+    for (uint64_t k = 0; k < reading->n_times; k++) {
+        const struct join_neighbour *one = infer_span_at(infer, near, where, infer->times[k]);
+        if (!one || (span && one != span))
+            return NULL;
+        span = one;
+        if (infer->steps > JOIN_STEPS_MAX) {
+            infer->n_cut++;
+            return NULL;
+        }
+    }
+    return span;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What samples add up to, and what the table knows by name. */
+#include "base/mem.h"
+#include "base/str.h"
+#include "processors/join/table/internal.h"
+
+struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
+                                         struct record *record, bool make)
+{
+    if (record->figures)
+        return shard_figures(table, shard, record->figures);
+    if (!make || !shard_has_figures(shard))
+        return NULL;
+    record->figures = shard->free_figures ? shard->free_figures : ++shard->used_figures;
+    struct join_figures *figures = shard_figures(table, shard, record->figures);
+    if (record->figures == shard->free_figures)
+        shard->free_figures = figures->types[0].waiting;
+    memset(figures, 0, sizeof *figures);
+    return figures;
+}
+
+void join_record_free_figures(const struct join_table *table, struct shard *shard,
+                              struct record *record)
+{
+    if (!record->figures)
+        return;
+    shard_figures(table, shard, record->figures)->types[0].waiting = shard->free_figures;
+    shard->free_figures = record->figures;
+    record->figures = 0;
+}
+
+void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out)
+{
+    out->any = true;
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++) {
+        by_type[figures->types[i].type] += figures->types[i].waiting;
+        figures->types[i].waiting = 0;
+    }
+}
+
+static void figures_add_type(struct join_figures *figures, uint16_t type, bool waits)
+{
+    unsigned i = 0;
+    while (i < JOIN_SPAN_TYPES && figures->types[i].used && figures->types[i].type != type)
+        i++;
+    if (i == JOIN_SPAN_TYPES) {
+        i--;
+        type = JOIN_TYPES - 1;
+    }
+    figures->types[i].type = type;
+    figures->types[i].used = true;
+    figures->types[i].waiting += waits;
+}
+
+static void figures_add_count(uint32_t *sum, uint32_t count)
+{
+    if (__builtin_add_overflow(*sum, count, sum))
+        *sum = UINT32_MAX;
+}
+
+static void figures_add_amount(uint64_t *sum, uint64_t count)
+{
+    if (__builtin_add_overflow(*sum, count, sum))
+        *sum = UINT64_MAX;
+}
+
+/* --- Functions -------------------------------------------------------------------------- */
+
+/* Whether values of that measure and type are what the counters count: those of the better measure
+ * push out what was counted before, for seconds and bytes do not add up. */
+static bool figures_counts_towards(struct join_figures *figures, enum join_measure measure,
+                                   uint16_t type)
+{
+    if (figures->n_top && measure == figures->top_measure)
+        return type == figures->top_type;
+    if (figures->n_top && measure > figures->top_measure)
+        return false;
+    figures->n_top = 0;
+    figures->top_measure = (uint8_t)measure;
+    figures->top_type = type;
+    return true;
+}
+
+/* Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in data
+ * streams": where no counter is free, the newcomer takes the smallest over with what it has. */
+void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t function,
+                  uint64_t value)
+{
+    unsigned least = 0;
+    for (unsigned i = 0; i < *count; i++) {
+        if (top[i].function == function) {
+            figures_add_amount(&top[i].value, value);
+            return;
+        }
+        if (top[i].value < top[least].value)
+            least = i;
+    }
+    if (*count < max) {
+        top[(*count)++] = (struct join_top){.value = value, .function = function};
+        return;
+    }
+    top[least].function = function;
+    figures_add_amount(&top[least].value, value);
+}
+
+/* --- Samples ---------------------------------------------------------------------------- */
+
+/* Whether samples that name the span itself were added before. */
+static bool figures_is_own(const struct join_figures *figures, const struct join_sample *sample)
+{
+    return memcmp(figures->under, sample->span_id, sizeof figures->under) == 0;
+}
+
+void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
+                             const struct join_sample *sample, bool waits)
+{
+    memcpy(figures->under,
+           sample->under && !figures_is_own(figures, sample) ? sample->under : sample->span_id,
+           sizeof figures->under);
+    figures_add_type(figures, sample->type, waits);
+    if (sample->profile_id)
+        memcpy(figures->profile_id, sample->profile_id, 16);
+    if (sample->passed) {
+        if (sample->measure < JOIN_WALL_TIME)
+            figures_add_amount(&figures->passed_ns[sample->measure], sample->time_ns);
+        return;
+    }
+    figures_add_count(&figures->count[sample->measure], sample->count);
+    if (sample->measure < JOIN_OTHER)
+        figures_add_amount(&figures->time_ns[sample->measure], sample->time_ns);
+    if (sample->allocated_bytes)
+        figures_add_amount(&figures->allocated_bytes, sample->allocated_bytes);
+    if (table->n_top && sample->function &&
+        figures_counts_towards(figures, sample->measure, sample->type))
+        join_top_add(figures_top(figures), table->n_top, &figures->n_top, sample->function,
+                     sample->value);
+}
+
+uint64_t join_figures_cpu_ns(const struct join_figures *figures)
+{
+    uint64_t ns[JOIN_WALL_TIME];
+    for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
+        ns[m] = figures->time_ns[m];
+        figures_add_amount(&ns[m], figures->passed_ns[m]);
+    }
+    return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
+}
+
+enum join_measure join_figures_measure(const struct join_figures *figures)
+{
+    return figures->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
+           : figures->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
+           : figures->count[JOIN_WALL_TIME] ? JOIN_WALL_TIME
+                                            : JOIN_OTHER;
+}
+
+void join_figures_add(struct join_figures *into, const struct join_figures *from)
+{
+    static const uint8_t none[16];
+    for (unsigned m = 0; m < JOIN_MEASURES; m++)
+        figures_add_count(&into->count[m], from->count[m]);
+    for (unsigned m = 0; m < JOIN_OTHER; m++)
+        figures_add_amount(&into->time_ns[m], from->time_ns[m]);
+    figures_add_amount(&into->allocated_bytes, from->allocated_bytes);
+    for (unsigned i = 0; i < JOIN_SPAN_TYPES && from->types[i].used; i++)
+        figures_add_type(into, from->types[i].type, false);
+    if (memcmp(into->profile_id, none, sizeof none) == 0)
+        memcpy(into->profile_id, from->profile_id, sizeof into->profile_id);
+}
+
+void join_figures_add_top(struct join_figures *into, struct join_top *into_top, unsigned max,
+                          const struct join_figures *from, const struct join_top *from_top)
+{
+    if (!from->n_top ||
+        !figures_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
+        return;
+    for (unsigned i = 0; i < from->n_top; i++)
+        join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
+}
+
+/* --- Names ------------------------------------------------------------------------------ */
+
+uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
+{
+    len = strnlen(name, len);
+    pthread_mutex_lock(&table->names_lock);
+    unsigned i = 0;
+    while (i < table->n_types &&
+           (table->type_lens[i] != len || memcmp(table->types[i], name, len) != 0))
+        i++;
+    if (i == table->n_types && i < JOIN_TYPES - 1) {
+        table->types[i] = len <= UINT8_MAX ? br_strndup(name, len) : NULL;
+        table->type_lens[i] = (uint8_t)len;
+        if (table->types[i])
+            table->n_types++;
+        else
+            i = JOIN_TYPES - 1;
+    }
+    pthread_mutex_unlock(&table->names_lock);
+    return (uint16_t)i;
+}
+
+const char *join_table_type_name(struct join_table *table, uint16_t type)
+{
+    pthread_mutex_lock(&table->names_lock);
+    const char *name = type < table->n_types ? table->types[type] : "other";
+    pthread_mutex_unlock(&table->names_lock);
+    return name;
+}
+
+#define SERVICE_TIME_BITS 24u
+
+void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
+    uint64_t entry = (hash & ~time_mask) | (table_tenths(now_ms) / 10 & time_mask);
+    atomic_store_explicit(&table->services[hash >> 52], entry, memory_order_relaxed);
+}
+
+bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
+    uint64_t entry = atomic_load_explicit(&table->services[hash >> 52], memory_order_relaxed);
+    uint64_t passed = (table_tenths(now_ms) / 10 - entry) & time_mask;
+    if (passed > time_mask / 2)
+        passed = 0; /* another worker's clock is a little ahead */
+    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= table->window / 10;
+}
+
+bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,
+                      size_t max)
+{
+    static char there;
+    if (key >= KEYS_MAX)
+        return false;
+    pthread_mutex_lock(&table->names_lock);
+    if (!table->values[key])
+        table->values[key] = br_map_new(max);
+    bool ok = table->values[key] && (br_map_get(table->values[key], value, len) ||
+                                     br_map_put(table->values[key], value, len, &there, NULL) == 0);
+    pthread_mutex_unlock(&table->names_lock);
+    return ok;
+}
+
+/* A function's number is where the map has it, from 1: nothing is ever taken out. */
+uint32_t join_table_function(struct join_table *table, const uint8_t *name, size_t len)
+{
+    uint32_t number = 0;
+    len = len <= JOIN_VALUE_MAX ? len : br_utf8_valid(name, JOIN_VALUE_MAX);
+    pthread_mutex_lock(&table->names_lock);
+    if (!table->functions)
+        table->functions = br_map_new(JOIN_FUNCTIONS_MAX);
+    if (table->functions) {
+        number = (uint32_t)(uintptr_t)br_map_get(table->functions, name, len);
+        uint32_t next = (uint32_t)br_map_count(table->functions) + 1;
+        if (!number && br_map_put(table->functions, name, len, (void *)(uintptr_t)next, NULL) == 0)
+            number = next;
+    }
+    pthread_mutex_unlock(&table->names_lock);
+    return number ? number : JOIN_FUNCTION_OTHER;
+}
+
+const char *join_table_function_name(struct join_table *table, uint32_t number, size_t *ret_len)
+{
+    const void *name = NULL;
+    pthread_mutex_lock(&table->names_lock);
+    if (table->functions && number && number != JOIN_FUNCTION_OTHER)
+        (void)br_map_at(table->functions, number - 1, &name, ret_len);
+    pthread_mutex_unlock(&table->names_lock);
+    if (!name)
+        *ret_len = strlen("_other");
+    return name ? name : "_other";
+}
+
+bool join_table_series(struct join_table *table, const void *key, size_t len, size_t max)
+{
+    static char there;
+    pthread_mutex_lock(&table->names_lock);
+    if (!table->series)
+        table->series = br_map_new(max);
+    bool ok = table->series && (br_map_get(table->series, key, len) ||
+                                br_map_put(table->series, key, len, &there, NULL) == 0);
+    pthread_mutex_unlock(&table->names_lock);
+    return ok;
+}
+
+uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len)
+{
+    uint8_t secret[16];
+    memcpy(secret, table->secret, sizeof secret);
+    return (uint32_t)br_siphash(secret, data, len) | 1;
+}
+
+void join_names_init(struct join_table *table)
+{
+    pthread_mutex_init(&table->names_lock, NULL);
+}
+
+void join_names_release(struct join_table *table)
+{
+    for (unsigned i = 0; i < table->n_types; i++)
+        br_free(table->types[i]);
+    for (unsigned i = 0; i < KEYS_MAX; i++)
+        br_map_free(table->values[i], NULL);
+    br_map_free(table->functions, NULL);
+    br_map_free(table->series, NULL);
+    pthread_mutex_destroy(&table->names_lock);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the table share: table.c (rings, slots, families) and figures.c (what samples
+ * add up to, and what the table knows by name). */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "processors/join/table/table.h"
+#include "wire/protobuf.h"
+
+#define SHARDS_BITS 4u /* where threads share the table; one thread has one ring */
+#define SHARDS (1u << SHARDS_BITS)
+#define WAYS 10u /* slots of a bucket */
+#define KEYS_MAX 32u
+#define SERVICES 4096u
+#define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
+#define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
+#define SWEEP_BYTES                                                                                \
+    (1ull << 34) /* that are entered while all buckets are swept once: half of it                  \
+                  */
+
+/* A cache line. Slots are filled one after the other, round and round, so that the next one is the
+ * oldest, whose record most likely has left. Tags lie together, so that a few comparisons tell
+ * which may match. What a full bucket has no room for lies in its neighbour, the next line or the
+ * one before.
+ *
+ * Of a position a slot has the low 32 bits, in units of 8 bytes, which come round within minutes at
+ * the highest load: before, buckets are swept, one now and then, of records that have left. */
+struct bucket {
+    uint16_t tags[WAYS];
+    uint32_t positions[WAYS];
+    uint32_t spilled : 28; /* the last record of its own in the neighbour, in units of 128 bytes */
+    uint32_t next : 4;     /* slot to fill */
+};
+_Static_assert(sizeof(struct bucket) == 64, "a bucket is a cache line");
+
+/* In the ring, 8-byte aligned, followed by the texts. */
+struct record {
+    struct br_span_head head;
+    uint32_t thread, thread_name; /* as in join_span */
+    uint32_t figures;             /* index + 1; 0: none */
+    uint32_t seen;                /* tenths of a second of the monotonic clock */
+    /* Words that are written, and read at once, as a whole. */
+    uint64_t before : 48; /* where the span before it of its family may be: family.c; until it is
+                             indexed what it has of its service's hash: index.c */
+    uint64_t size8 : 16;  /* bytes with the texts, in units of 8 */
+    uint64_t attributes_len : 16;
+    uint64_t name_len : 8, service_len : 8;
+    uint64_t kind : 8, status : 8;
+    uint64_t pending : 1, has_trace : 1;
+    uint64_t dead : 1;    /* a later record took its place */
+    uint64_t located : 1; /* whereabouts are at its end */
+    uint64_t spare : 12;
+};
+_Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
+
+struct whereabouts {
+    uint32_t process, host, container, service;
+    uint64_t before; /* the span before it of its thread, as in record */
+};
+
+struct shard {
+    pthread_mutex_t lock;
+    struct bucket *buckets;
+    uint64_t n_buckets;
+    uint8_t *ring;
+    uint64_t ring_size, head, tail;   /* positions only grow */
+    uint64_t head_at, tail_at;        /* where in the ring they are */
+    uint32_t ahead;                   /* records that may be on their way there */
+    uint64_t sweep_at;                /* the head at which the next bucket is swept */
+    uint64_t swept;                   /* buckets, in all */
+    uint8_t *figures;                 /* n_figures of the table's figures_size */
+    uint32_t n_figures, used_figures; /* those past used_figures were never taken */
+    uint32_t free_figures;            /* free list through types[0].waiting; index + 1 */
+    uint64_t n_spans, n_pending;
+} __attribute__((aligned(64)));
+
+struct join_table {
+    struct shard shards[SHARDS];
+    size_t max_bytes;
+    uint32_t window; /* tenths of a second */
+    uint64_t secret[2];
+    void *memory;
+    size_t memory_len;
+    unsigned n_top;             /* counters of functions behind each span's figures */
+    size_t figures_size;        /* of figures and counters */
+    unsigned shard_bits;        /* of SHARDS_BITS, or 0: one thread does all, nothing is locked */
+    _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
+    uint64_t families_mask;
+    _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
+    pthread_mutex_t names_lock; /* of everything below */
+    char *types[JOIN_TYPES];
+    uint8_t type_lens[JOIN_TYPES];
+    unsigned n_types;
+    struct br_map *values[KEYS_MAX];
+    struct br_map *functions; /* name -> its number */
+    struct br_map *series;
+    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
+};
+
+static inline uint64_t table_mix(const struct join_table *table, uint64_t v)
+{
+    v = (v ^ table->secret[0]) * 0x9e3779b97f4a7c15u;
+    v ^= v >> 32;
+    v = (v ^ table->secret[1]) * 0xd6e8feb86659fd93u;
+    return v ^ v >> 29;
+}
+
+static inline uint32_t table_tenths(uint64_t now_ms)
+{
+    return (uint32_t)(now_ms / 100);
+}
+
+/* Tenths of a second from `seen` until `now`. Workers read the clock once a loop turn, so that what
+ * one of them entered may lie in another's future. */
+static inline uint32_t record_age(uint32_t seen, uint32_t now)
+{
+    int32_t passed = (int32_t)(now - seen);
+    return passed > 0 ? (uint32_t)passed : 0;
+}
+
+static inline bool record_expired(const struct join_table *table, const struct record *record,
+                                  uint32_t now)
+{
+    return record_age(record->seen, now) > table->window;
+}
+
+static inline unsigned table_n_shards(const struct join_table *table)
+{
+    return 1u << table->shard_bits;
+}
+
+static inline struct shard *table_shard(struct join_table *table, uint64_t hash)
+{
+    return &table->shards[hash & (table_n_shards(table) - 1)];
+}
+
+/* Not where one thread does all: a lock waits for what was written before it. */
+static inline void shard_lock(const struct join_table *table, struct shard *shard)
+{
+    if (table->shard_bits)
+        pthread_mutex_lock(&shard->lock);
+}
+
+static inline void shard_unlock(const struct join_table *table, struct shard *shard)
+{
+    if (table->shard_bits)
+        pthread_mutex_unlock(&shard->lock);
+}
+
+/* The newest position of which these are the low `bits`, in units of 8 bytes: positions grow for
+ * ever, and what is kept of them has six bytes. 0, which means none, stays 0. */
+static inline uint64_t shard_whole(const struct shard *shard, uint64_t low, unsigned bits)
+{
+    return low ? shard->head - ((shard->head / 8 - low) & ((1ull << bits) - 1)) * 8 : 0;
+}
+
+/* Position in the ring, by its distance from the head: cheaper than a division. */
+static inline struct record *shard_record(const struct shard *shard, uint64_t position)
+{
+    uint64_t back = shard->head - position;
+    uint64_t offset = shard->head_at - back + (back > shard->head_at ? shard->ring_size : 0);
+    return (struct record *)(void *)(shard->ring + offset);
+}
+
+/* Moves on by a record's size; a record does not go round the ring's end. */
+static inline void shard_forward(const struct shard *shard, uint64_t *position, uint64_t *in_ring,
+                                 uint32_t size)
+{
+    *position += size;
+    *in_ring += size;
+    if (*in_ring == shard->ring_size)
+        *in_ring = 0;
+}
+
+static inline uint32_t record_size(const struct record *record)
+{
+    return record->size8 * 8u;
+}
+
+/* What is said of a record's span; pointing into the record. */
+static inline struct join_span record_span(const struct record *record)
+{
+    const uint8_t *text = (const uint8_t *)(record + 1);
+    return (struct join_span){
+        .trace_id = record->has_trace ? record->head.trace_id : NULL,
+        .span_id = (const uint8_t *)&record->head.span_id,
+        .parent_id = record->head.parent_id ? (const uint8_t *)&record->head.parent_id : NULL,
+        .start_ns = record->head.start_ns,
+        .end_ns = record->head.end_ns,
+        .thread = record->thread,
+        .thread_name = record->thread_name,
+        .kind = record->kind,
+        .status = record->status,
+        .name = text,
+        .name_len = record->name_len,
+        .service = text + record->name_len,
+        .service_len = record->service_len,
+        .attributes = text + record->name_len + record->service_len,
+        .attributes_len = record->attributes_len};
+}
+
+static inline struct whereabouts *record_whereabouts(const struct record *record)
+{
+    return (struct whereabouts *)(void *)((uint8_t *)(uintptr_t)record + record_size(record) -
+                                          sizeof(struct whereabouts));
+}
+
+/* --- Figures: under the shard's lock ---------------------------------------------------- */
+
+static inline bool shard_has_figures(const struct shard *shard)
+{
+    return shard->free_figures || shard->used_figures < shard->n_figures;
+}
+
+static inline struct join_figures *shard_figures(const struct join_table *table,
+                                                 const struct shard *shard, uint32_t index)
+{
+    return (struct join_figures *)(void *)(shard->figures + (index - 1) * table->figures_size);
+}
+
+/* The counters behind them. */
+static inline struct join_top *figures_top(struct join_figures *figures)
+{
+    return (struct join_top *)(void *)(figures + 1);
+}
+
+/* The record's figures, made where there are none and `make`; NULL without, or without room. */
+struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
+                                         struct record *record, bool make);
+void join_record_free_figures(const struct join_table *table, struct shard *shard,
+                              struct record *record);
+
+/* Counts the samples that waited for the record's span, once. */
+void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out);
+
+/* `waits`: the sample is to be counted when its span comes, or does not. */
+void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
+                             const struct join_sample *sample, bool waits);
+
+/* --- Names: names.c --------------------------------------------------------------------- */
+
+void join_names_init(struct join_table *table);
+void join_names_release(struct join_table *table);
+
+/* --- Families: family.c ----------------------------------------------------------------- */
+
+#define PLACE_MASK 0xffffffffffffu
+#define SERVICE_MASK PLACE_MASK /* what families are told apart by of a service's hash */
+
+/* `service`: within SERVICE_MASK. */
+static inline uint64_t table_family_hash(const struct join_table *table, const uint8_t *trace_id,
+                                         uint64_t service)
+{
+    return table_mix(table,
+                     br_load64(trace_id) ^ table_mix(table, br_load64(trace_id + 8) ^ service));
+}
+
+static inline uint64_t table_thread_hash(const struct join_table *table, uint32_t thread,
+                                         uint32_t process)
+{
+    return table_mix(table, (uint64_t)thread << 32 | process);
+}
+
+/* Makes the record at `position` the newest of those whose newest `*newest` says, and returns the
+ * one before it. Under the shard's lock. */
+static inline uint64_t chain_enter(const struct join_table *table, _Atomic uint64_t *newest,
+                                   uint32_t shard, uint64_t position)
+{
+    uint64_t place = position / 8 << table->shard_bits | shard;
+    uint64_t old = atomic_load_explicit(newest, memory_order_relaxed);
+    if (table->shard_bits)
+        old = atomic_exchange_explicit(newest, place, memory_order_acq_rel);
+    else
+        atomic_store_explicit(newest, place, memory_order_release);
+    return old & PLACE_MASK;
+}
+
+/* --- The slots: which record is a span's ------------------------------------------------ */
+
+/* The slots of the join's table: which record is a span's. In line is what nearly every span comes
+ * by; under the shard's lock. */
+
+/* Where a span id's slots are, and what they bear. */
+struct home {
+    struct bucket *bucket;
+    uint16_t tag;
+};
+
+static inline struct home slots_home(const struct shard *shard, uint64_t hash)
+{
+    return (struct home){.bucket =
+                             shard->buckets + ((hash >> 4 & UINT32_MAX) * shard->n_buckets >> 32),
+                         .tag = (uint16_t)(hash >> 48)};
+}
+
+static inline struct bucket *slots_neighbour(const struct shard *shard, const struct bucket *bucket)
+{
+    return shard->buckets + ((uint64_t)(bucket - shard->buckets) ^ 1);
+}
+
+/* How far behind the head the slot's record begins, in units of 8 bytes. */
+static inline uint32_t slots_distance(const struct shard *shard, const struct bucket *bucket,
+                                      unsigned slot)
+{
+    return (uint32_t)(shard->head / 8) - bucket->positions[slot];
+}
+
+/* True when the slot's record is in the ring. */
+static inline bool slots_live(const struct shard *shard, const struct bucket *bucket, unsigned slot)
+{
+    return slots_distance(shard, bucket, slot) <= (shard->head - shard->tail) / 8;
+}
+
+/* The record of a live slot. */
+static inline struct record *slots_record_in(const struct shard *shard, const struct bucket *bucket,
+                                             unsigned slot)
+{
+    return shard_record(shard, shard->head - slots_distance(shard, bucket, slot) * 8ull);
+}
+
+static inline void slots_set(struct bucket *bucket, unsigned slot, uint16_t tag, uint64_t position)
+{
+    bucket->tags[slot] = tag;
+    bucket->positions[slot] = (uint32_t)(position / 8);
+}
+
+/* Makes it a slot whose record has just left. */
+static inline void slots_clear(const struct shard *shard, struct bucket *bucket, unsigned slot)
+{
+    bucket->positions[slot] = (uint32_t)(shard->tail / 8 - 1);
+}
+
+#define SPILLED_UNIT 128u
+#define SPILLED_BITS 28u
+
+/* True when a record of this bucket may lie in the neighbour. */
+static inline bool slots_has_spilled(const struct shard *shard, const struct bucket *bucket)
+{
+    uint64_t head = shard->head / SPILLED_UNIT,
+             back = (head - bucket->spilled) & ((1u << SPILLED_BITS) - 1);
+    return back <= head - shard->tail / SPILLED_UNIT;
+}
+
+static inline void slots_set_spilled(struct bucket *bucket, uint64_t position)
+{
+    bucket->spilled = (uint32_t)(position / SPILLED_UNIT) & ((1u << SPILLED_BITS) - 1);
+}
