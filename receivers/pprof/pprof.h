@@ -167,5 +167,6 @@ struct pprof_upload {
     struct br_ingest ingest;
     struct br_door door;
     struct br_meter meter;
+    struct br_log_limit lost_limit;
 };
 void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);
