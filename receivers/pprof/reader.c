@@ -90,6 +90,9 @@ int pprof_read(struct br_reading *r, enum br_profile_format format, const struct
     int rc = s->len ? reader_build(r, format, s) : 0;
     if (!rc && s->len && br_build_items(r->bench->build))
         rc = reader_take(r);
+    else if (!rc && s->len && format != BR_FORMAT_PPROF)
+        rc = br_err_set(&r->err, BR_EINVAL, "there is no sample in it that could be understood%s",
+                        format == BR_FORMAT_JFR ? ": none of its events is known" : "");
     bool large = r->item && r->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(r->bench->build);

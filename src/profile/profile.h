@@ -23,6 +23,8 @@
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
+#define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric" /* string: what `__name__` is to be, of what no
+                                                        client of Pyroscope's sent */
 /* Profile attributes. */
 #define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames"             /* string */
 #define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames"             /* string */
@@ -83,7 +85,7 @@ struct br_profile_source {
     bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
     bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile has no
                         duration */
-    struct br_profile_lost *lost; /* pprof: is added to; NULL: nobody asks */
+    struct br_profile_lost *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
 /* How many bytes the names, or the labels, that a profile puts together from its texts may have: more
