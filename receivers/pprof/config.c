@@ -77,8 +77,8 @@ static const struct br_option folder_options[] = {
             "what becomes of a file that was taken"),
     BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
     BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),
-    BR_DOUBLE(struct pprof_folder_config, sample_rate, 100, 0.001, 1000000,
-              "Hz, of folded text and of JFR"),
+    BR_DOUBLE(struct pprof_folder_config, sample_rate, 0, 0, 1000000,
+              "Hz, of what counts samples; 0: as a JFR says itself, 100 of other formats"),
     BR_OPT_END,
 };
 

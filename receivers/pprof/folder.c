@@ -258,6 +258,10 @@ static void on_read(void *arg, struct br_reading *r, int rc)
         give_up(x, rc, br_reading_why(r, rc));
         return;
     }
+    if (r->n_lost) {
+        *x->folder->meter.failed[BR_PROFILES] += r->n_lost;
+        complain(x->folder, x->name, r->lost);
+    }
     x->item = r->item;
     r->item = NULL;
     if (!x->item) {

@@ -135,8 +135,9 @@ int pprof_unpack(struct br_reading *r);
  */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
-/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for a profile without samples. Returns 0
- * or a code with its sentence. */
+/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a pprof
+ * without samples (another format without any is BR_EINVAL: it was not understood). Returns 0 or a code
+ * with its sentence. */
 int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s);
 
 /* --- The parts -------------------------------------------------------------------------------- */
@@ -167,5 +168,6 @@ struct pprof_upload {
     struct br_ingest ingest;
     struct br_door door;
     struct br_meter meter;
+    struct br_log_limit lost_limit;
 };
 void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);

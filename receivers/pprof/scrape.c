@@ -83,6 +83,17 @@ static void fail(struct pprof_job *j, const char *why)
     j->failing = true;
 }
 
+/* Samples without which the profile was read. */
+static void lose(struct pprof_job *j, const struct br_reading *r)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    *s->meter.failed[BR_PROFILES] += r->n_lost;
+    if (r->n_lost && !j->losing)
+        br_warn(&s->node->log, "%s%s: %u samples are left out: %s", j->target->origin, j->path,
+                r->n_lost, r->lost);
+    j->losing = r->n_lost != 0;
+}
+
 static void succeed(struct pprof_job *j, enum pprof_result result)
 {
     struct br_node *node = j->target->scraper->node;
@@ -159,6 +170,7 @@ static void on_read(void *arg, struct br_reading *r, int rc)
         *s->meter.failed[BR_PROFILES] += 1;
         fail(j, br_reading_why(r, rc));
     } else {
+        lose(j, r);
         succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)

@@ -38,6 +38,7 @@ struct pprof_job {
     uint64_t due_ms;               /* the next beat */
     uint64_t timeout_ms;           /* of the request under way */
     bool busy, failing;
+    bool losing; /* the last profile had samples that were left out */
     bool forget; /* what it compares with, when the reading under way has ended */
     struct pprof_reading *reading; /* of what came; NULL unless a thread has it */
     enum pprof_result last;

@@ -100,6 +100,7 @@ uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id);
 /* The profiles that jfr-parser knows, in the order in which they are written. */
 enum br_jfr_kind {
     BR_JFR_CPU,
+    BR_JFR_CPU_TIME, /* jdk.CPUTimeSample, which it does not know */
     BR_JFR_WALL,
     BR_JFR_IN_TLAB,
     BR_JFR_OUT_TLAB,
@@ -237,7 +238,7 @@ struct br_jfr_result {
     struct br_jfr_labels *labels;
     const char
         *event; /* what async-profiler was asked to sample; NULL: the recording does not say */
-    int64_t period_ns; /* what a sample of CPU and wall time stands for */
+    int64_t period_ns[BR_JFR_N_KINDS]; /* of kinds of time: what a sample stands for */
     uint64_t start_ns, duration_ns;
 };
 

@@ -117,6 +117,8 @@ void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_
         if (text && value.len && br_text_is(a.key, BR_SCOPE_PYROSCOPE_NAME)) {
             s->name = value;
             s->from_pyroscope = true;
+        } else if (text && br_text_is(a.key, BR_SCOPE_PYROSCOPE_METRIC)) {
+            s->metric = value;
         } else if (text && br_text_is(a.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
             s->preferred = value;
         } else if (a.value.type == BR_VALUE_LIST && br_text_is(a.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
@@ -194,7 +196,9 @@ static void make_name(struct pprof_head *h)
     for (uint32_t i = 0; i < h->n_profiles; i++)
         texts[i] = h->types[i].text;
     /* Time spent waiting is no CPU time, though its name has it. */
-    if (strcmp(texts[0], "off_cpu") == 0)
+    if (h->scope->metric.len)
+        clean(h->scope->metric, true, h->name, sizeof h->name);
+    else if (strcmp(texts[0], "off_cpu") == 0)
         (void)memcpy(h->name, "off_cpu", sizeof "off_cpu");
     else
         br_pyroscope_name(texts, h->n_profiles, NULL, 0, h->name, sizeof h->name);

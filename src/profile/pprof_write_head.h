@@ -25,6 +25,7 @@ struct pprof_scope {
     bool ordered;              /* it was made of a pprof */
     bool has_cpu;              /* a Profile has the type cpu/nanoseconds */
     struct br_entry name;      /* from_pyroscope: what __name__ is */
+    struct br_entry metric;    /* else what it is to be; len 0: by the types */
     struct br_entry preferred; /* the default sample type; len 0: none */
 };
 
