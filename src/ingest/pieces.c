@@ -8,8 +8,11 @@
 #define NEXT_TURN_MS 1
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-#define PIECE_STEP 4u /* pieces that repeat too much are so many times as large the next time */
-#define CUT_GROWTH 4u /* times the item is what its pieces may take */
+#define PIECE_STEP 2u   /* pieces that repeat too much are so many times as large the next time */
+#define CUT_GROWTH 4u   /* times the item is what its pieces may take */
+#define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
+#define SMALL_BYTES (1u << 20)
+#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take */
 
 struct br_pieces {
     struct br_list link;   /* the sendings */
@@ -30,7 +33,10 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
-    size_t bytes; /* of a piece */
+    size_t bytes;      /* of a piece */
+    size_t made_bytes; /* in pieces, so far */
+    uint32_t n_pieces;
+    uint64_t n_made;   /* spans or samples in them */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -77,9 +83,30 @@ static int on_trace_piece(struct br_item *piece, void *arg)
     return rc;
 }
 
+static size_t cut_growth(const struct cut *c)
+{
+    bool small = c->reading->item->signal == BR_PROFILES && c->bytes < SMALL_BYTES;
+    return small ? SMALL_GROWTH : CUT_GROWTH;
+}
+
+/* What cannot end well ends early: the next pieces are as the first ones. */
+static bool cut_hopeless(const struct cut *c)
+{
+    const struct br_item *item = c->reading->item;
+    if (c->bytes >= SMALL_BYTES || c->n_pieces != FORECAST_PIECES)
+        return false;
+    double share = (double)c->n_made / item->n_items;
+    return (double)c->made_bytes > share * (double)(item->size * cut_growth(c));
+}
+
 static int on_profile_piece(struct br_item *piece, void *arg)
 {
-    return cut_add(arg, piece);
+    struct cut *c = arg;
+    c->made_bytes += piece->size;
+    c->n_made += piece->n_items;
+    c->n_pieces++;
+    int rc = cut_add(c, piece);
+    return rc == 0 && cut_hopeless(c) ? BR_EFULL : rc;
 }
 
 /* One message that is larger than a piece. */
@@ -128,7 +155,9 @@ static int cut_try(struct cut *c, const struct br_item *item)
 {
     struct br_reading *r = c->reading;
     struct br_mem_scope scope;
-    br_mem_scope_begin(&scope, item->size * CUT_GROWTH + BR_READING_ROOM, r->host->memory);
+    c->made_bytes = c->n_made = c->n_pieces = 0;
+    size_t most = item->size * cut_growth(c) + BR_READING_ROOM;
+    br_mem_scope_begin(&scope, most, r->host->memory);
     int rc = cut_split(c, item);
     br_mem_scope_end(&scope);
     if (!rc)
@@ -136,14 +165,14 @@ static int cut_try(struct cut *c, const struct br_item *item)
     br_pieces_free(&c->pieces);
     r->err = (struct br_err){0};
     r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
-    return scope.full || scope.refused ? BR_EFULL : rc;
+    return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)
 {
     struct br_item *item = r->item;
     struct cut c = {.reading = r, .options = options, .bytes = BR_PIECE_BYTES};
-    if (item->size <= 2 * BR_PIECE_BYTES || item->n_items < 2)
+    if (item->size <= BR_PIECES_FROM_BYTES || item->n_items < 2)
         return 0;
     br_list_init(&c.pieces);
     int rc = cut_try(&c, item);

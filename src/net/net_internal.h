@@ -74,6 +74,8 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
+    struct br_list works_waiting; /* of work.c: there is no thread for them yet */
+    unsigned n_works;             /* that libuv has */
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
 
@@ -162,5 +164,11 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
 bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */
 void br_net_work_leave(struct br_host *h, struct br_work *work);
 void br_net_work_wait(struct br_host *h, struct br_work *work);
+
+/* How much work one of so many workers has in threads at a time: all of them together leave one for names. */
+unsigned br_net_works_max(unsigned n_workers);
+
+/* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work. */
+void br_net_size_pool(unsigned n_workers);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

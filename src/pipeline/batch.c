@@ -11,6 +11,7 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
+#define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
 #define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
 #define PIECES_BYTES (1u << 20)
 
@@ -65,16 +66,22 @@ struct br_batcher {
     double *by_size, *by_timeout, *size_sum, *size_count;
 };
 
+/* What is gathered is in the merger, and not in parts. */
+static bool merging(const struct br_batcher *b)
+{
+    return b->merge && b->gathered->n_parts == 0;
+}
+
 static uint32_t gathered_items(const struct br_batcher *b)
 {
-    return b->merge ? br_merge_items(b->merge) : b->gathered->n_items;
+    return merging(b) ? br_merge_items(b->merge) : b->gathered->n_items;
 }
 
 static size_t gathered_size(const struct br_batcher *b)
 {
     if (!b->config.bytes)
         return gathered_items(b);
-    return b->merge ? br_merge_size(b->merge) : b->gathered->size;
+    return merging(b) ? br_merge_size(b->merge) : b->gathered->size;
 }
 
 /* So much is out there that no further batch may leave. */
@@ -362,8 +369,7 @@ static bool leave(struct br_batcher *b)
     struct br_item *fresh = new_batch(b);
     br_list_init(&pieces.items);
     if (!batch || !fresh ||
-        (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
-         merge_take(b)) ||
+        (merging(b) && br_merge_items(b->merge) && merge_take(b)) ||
         make_pieces(b, b->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
@@ -394,21 +400,32 @@ static void refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
+/* What is a batch by itself, or so large that merging it would hold the worker up, is not merged. */
+static bool alone(const struct br_batcher *b, const struct br_item *item)
+{
+    size_t size = b->config.bytes ? item->size : item->n_items;
+    return !blocked(b) && item->n_items > 0 &&
+           ((b->config.min_size && size >= b->config.min_size) || item->size > ALONE_BYTES);
+}
+
 /* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
 static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *debt)
 {
-    if (b->merge && b->gathered->n_parts)
-        return BR_EFULL; /* a merged batch that could not leave */
-    if (!b->merge)
+    if (b->merge && !merging(b))
+        return BR_EFULL; /* a batch that could not leave */
+    bool merges = b->merge && !alone(b, item);
+    if (b->merge && !merges && gathered_any(b))
+        return BR_EFULL; /* what is gathered leaves before it */
+    if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
-    int rc = b->merge ? merge_add(b, item) : br_item_absorb(b->gathered, item);
+    int rc = merges ? merge_add(b, item) : br_item_absorb(b->gathered, item);
     if (rc)
         return rc;
     (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
     b->gathered->weight += item->weight;
     weigh(b, item->weight, 0);
     item->weight = 0;
-    if (b->merge)
+    if (merges)
         br_item_clear_parts(item);
     return 0;
 }
@@ -505,7 +522,7 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         br_item_done(item);
     if (blocked(b)) {
         b->overdue = b->overdue || full(b) || b->config.timeout_ms == 0;
-    } else if (full(b)) {
+    } else if (full(b) || (b->merge && !merging(b))) {
         *b->by_size += 1;
         (void)leave(b);
     } else if (b->config.timeout_ms == 0) {

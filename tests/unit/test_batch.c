@@ -766,6 +766,59 @@ static void what_a_large_batch_took_is_given_back(void **state)
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
 
+/* A destination that notes where the bytes of what comes lie. */
+struct lookout {
+    struct br_consumer consumer;
+    const uint8_t *raw[4];
+    uint32_t n_samples[4];
+    unsigned n;
+};
+
+static void on_lookout(struct br_consumer *self, struct br_item *item)
+{
+    struct lookout *l = br_container_of(self, struct lookout, consumer);
+    assert_in_range(l->n, 0, 3);
+    l->n_samples[l->n] = item->n_items;
+    l->raw[l->n++] = item->n_parts ? item->parts[0].raw : NULL;
+    br_item_done(item);
+}
+
+/* One sample, then what fills a batch alone: the first leaves before it, and the other as it came. */
+static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
+{
+    struct lookout l = {.consumer.consume = on_lookout};
+    const uint8_t *raw = large->parts[0].raw;
+    b->batcher = br_batcher_new(&b->node, BR_PROFILES, &b->config, &l.consumer);
+    add(b, 100, 1);
+    assert_int_equal(l.n, 0);
+    br_batcher_add(b->batcher, large);
+    fake_host_turn(b->h);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.n_samples[0], 1);
+    assert_ptr_not_equal(l.raw[0], raw);
+    assert_int_equal(l.n_samples[1], n);
+    assert_ptr_equal(l.raw[1], raw);
+    add(b, 101, 1); /* and others are merged again */
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.n_samples[2], 1);
+    assert_int_equal(b->tally.n_done, 3);
+    end(b);
+    b->tally = (struct fake_tally){0};
+}
+
+/* Merging would hold the worker up for nothing. */
+static void profiles_that_are_a_batch_are_not_merged(void **state)
+{
+    struct bed *b = *state;
+    b->signal = BR_PROFILES;
+    for (int late = 0; late < 2; late++) {
+        b->config.late = late;
+        check_alone(b, fake_tally_item(&b->tally, &b->h->host, BR_PROFILES, 0, 10), 10);
+        check_alone(b, large_item(b, 0, 3, 2u << 20), 3);
+    }
+}
+
 static void what_no_batch_can_hold_is_rejected(void **state)
 {
     struct bed *b = *state;
@@ -844,6 +897,7 @@ int main(void)
         TEST(cut_at_the_maximum),
         TEST(requests_without_anything_are_done),
         TEST(what_a_large_batch_took_is_given_back),
+        TEST(profiles_that_are_a_batch_are_not_merged),
         TEST(what_no_batch_can_hold_is_rejected),
         TEST(what_a_full_batch_cannot_hold_makes_it_leave),
         TEST(a_batch_that_would_repeat_too_much_leaves_whole),

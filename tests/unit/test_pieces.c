@@ -121,7 +121,7 @@ static void small_items_stay_whole(void **state)
     fake_host_free(b.h);
 }
 
-/* Each piece has at most 1 MiB, its spans, and leaves in a turn of its own. */
+/* Each piece has at most 256 KiB, its spans, and leaves in a turn of its own. */
 static void a_piece_leaves_each_turn(void **state)
 {
     (void)state;
@@ -130,7 +130,7 @@ static void a_piece_leaves_each_turn(void **state)
         begin(&b);
         cut(&b, (enum br_signal)s, true);
         unsigned n = count(&b.r.pieces);
-        assert_in_range(n, 3, 6);
+        assert_in_range(n, 13, 20);
         assert_int_equal(b.r.item->n_parts, 0);
         assert_int_equal(b.r.item->n_items, b.n_items);
         const struct br_item *first = br_container_of(b.r.pieces.next, struct br_item, link);
@@ -143,7 +143,7 @@ static void a_piece_leaves_each_turn(void **state)
         }
         assert_int_equal(b.n_ended, 1);
         assert_int_equal(b.outcome.verdict, BR_DONE);
-        assert_true(b.sink.largest_size <= BR_PIECE_BYTES);
+        assert_true(b.sink.largest_size <= 256u << 10);
         assert_int_equal(fake_sink_once(&b.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
         end(&b);
     }
@@ -182,7 +182,7 @@ static void put_deep(struct wire *w, uint32_t n_samples)
     wire_close(w, dictionary);
 }
 
-/* A piece of 1 MiB would be hardly more than its dictionary; one of 4 MiB is. */
+/* A piece of 1 MiB would be hardly more than its dictionary; one of 2 MiB is. */
 static void pieces_are_larger_where_dictionaries_are(void **state)
 {
     (void)state;
@@ -196,13 +196,13 @@ static void pieces_are_larger_where_dictionaries_are(void **state)
     br_list_init(&b.r.pieces);
     b.r.item = items_walk(&b.h->host, BR_PROFILES, w.data, w.len);
     wire_free(&w);
-    assert_true(size > 2 * (4u << 20));
+    assert_true(size > 8u << 20);
     assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
-    assert_in_range(count(&b.r.pieces), 2, 4);
+    assert_in_range(count(&b.r.pieces), 7, 11);
     uint32_t n = 0;
     for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
         const struct br_item *piece = br_container_of(l, struct br_item, link);
-        assert_true(piece->size <= 4u << 20);
+        assert_true(piece->size <= 2u << 20);
         n += piece->n_items;
     }
     assert_int_equal(n, b.n_items);

@@ -227,6 +227,37 @@ static void the_end_does_not_wait(void **state)
     receiver_rig_end(&r);
 }
 
+/* Stacks that all differ. */
+static struct br_str many_stacks(size_t len)
+{
+    struct br_str text = {0};
+    for (unsigned i = 0; text.len < len; i++)
+        br_str_printf(&text, "main;handle;%090u 1\n", i);
+    assert_false(text.failed);
+    return text;
+}
+
+/* Nobody waits for the answer any more; but what is being sent is not lost for the end's sake. */
+static void the_end_waits_for_what_is_being_sent(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct br_str text = many_stacks(3 * LARGE);
+    struct fake_request *q = post(r, text.data, text.len, NULL);
+    r->quiet = true;
+    work(r);
+    assert_int_equal(r->n, 1);
+    fake_request_gone(q);
+    receiver_rig_drain(r);
+    assert_false(r->drained);
+    fake_host_advance(r->h, 1000);
+    assert_in_range(r->n, 3, 40);
+    assert_true(r->drained);
+    assert_true(fake_host_metric(r->h, "otelcol_receiver_refused_profile_samples",
+                                 "receiver=\"pprof\",transport=\"http\"") == 0);
+    fake_request_free(q);
+    br_str_release(&text);
+}
+
 /* The memory limit has no room for what reading takes: later there may be. */
 static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
 {
@@ -317,6 +348,7 @@ int main(void)
         ON_RIG(a_body_that_is_wrong_is_refused_from_there),
         ON_RIG(a_client_that_went_away_leaves_nothing),
         cmocka_unit_test(the_end_does_not_wait),
+        ON_RIG(the_end_waits_for_what_is_being_sent),
         ON_RIG(what_memory_has_no_room_for_is_to_be_sent_again),
         ON_RIG(what_never_fits_is_not_to_be_sent_again),
         ON_RIG(what_the_limit_never_has_room_for_is_too_large),
