@@ -71,3 +71,19 @@ int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *source
 int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
                       struct br_arena *arena, struct br_errs *errs);
 int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *errs);
+
+/* As br_config_load, of a tree that was merged and expanded; it is borrowed for the configuration's
+ * life. */
+int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
+                        struct br_config **ret, struct br_errs *errs);
+
+/* Takes the pair or the item at `index` out of a map or a list. */
+void br_yaml_remove(struct br_yaml *node, size_t index);
+
+/* "type/name" without the blanks that the Collector passes over; NULL when there is no memory. */
+char *br_id_trim(struct br_arena *arena, const char *text);
+
+/* As br_config_print, but as the file had it: what ${...} brought is ${...} again, and nothing is
+ * hidden. Comments are lost. */
+int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
+                  struct br_str *out);

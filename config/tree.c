@@ -61,6 +61,15 @@ int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml 
     return 0;
 }
 
+void br_yaml_remove(struct br_yaml *node, size_t index)
+{
+    size_t after = node->n - index - 1;
+    memmove(node->items + index, node->items + index + 1, after * sizeof *node->items);
+    if (node->keys)
+        memmove(node->keys + index, node->keys + index + 1, after * sizeof *node->keys);
+    node->n--;
+}
+
 size_t br_yaml_index(const struct br_yaml *map, const char *key)
 {
     size_t i = 0;
