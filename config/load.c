@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/fit.h"
 #include "config/foreign.h"
 #include "config/parts.h"
 #include "config/telemetry.h"
@@ -107,16 +108,6 @@ static bool name_valid(const char *name, size_t len)
     return chars <= NAME_MAX_CHARS;
 }
 
-static void trim(const char **text, size_t *len)
-{
-    while (*len && isspace((unsigned char)**text)) {
-        (*text)++;
-        (*len)--;
-    }
-    while (*len && isspace((unsigned char)(*text)[*len - 1]))
-        (*len)--;
-}
-
 /* Splits and checks an id; on an error at `node` returns false. */
 static bool id_parse(struct loader *l, const struct br_yaml *node, const char *path, struct id *ret)
 {
@@ -124,8 +115,8 @@ static bool id_parse(struct loader *l, const struct br_yaml *node, const char *p
     const char *slash = strchr(node->text, '/');
     const char *type = node->text, *name = slash ? slash + 1 : "";
     size_t type_len = slash ? (size_t)(slash - type) : node->len, name_len = strlen(name);
-    trim(&type, &type_len);
-    trim(&name, &name_len);
+    br_text_strip(&type, &type_len);
+    br_text_strip(&name, &name_len);
     if (type_len == 0 || (slash && name_len == 0)) {
         br_errs_add(l->errs, node, path, "%s is not an id: write type or type/name",
                     br_text_show(node->text, shown));
@@ -354,8 +345,8 @@ static bool carries(struct loader *l, const struct br_yaml *node, const char *pa
     if (!c || c->signals & BR_SIGNAL_BIT(signal))
         return true;
     const char *other = br_signal_name(signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
-    br_errs_add(l->errs, node, path, "the %s \"%s\" carries %s, not %s", br_kind_name(c->kind),
-                c->name, other, br_signal_name(signal));
+    br_errs_lack(l->errs, node, path, "the %s \"%s\" carries %s, not %s", br_kind_name(c->kind),
+                 c->name, other, br_signal_name(signal));
     return false;
 }
 
@@ -527,7 +518,7 @@ static bool failed(const struct br_errs *errs)
     return errs->n_errors || errs->more;
 }
 
-static int load_tree(struct loader *l)
+static int load_whole(struct loader *l)
 {
     const struct br_yaml *tree = l->config->tree;
     if (tree->n == 0)
@@ -567,27 +558,69 @@ static int sort_errors(const struct br_config_sources *sources, struct br_arena 
     return 0;
 }
 
+/* An empty configuration with an arena; NULL when there is no memory. */
+static struct br_config *config_new(struct br_errs *errs)
+{
+    struct br_config *config = br_calloc(1, sizeof *config);
+    if (!config) {
+        (void)br_errs_no_memory(errs);
+        return NULL;
+    }
+    br_arena_init(&config->arena, BR_CONFIG_ARENA_MAX);
+    config->workers = 1;
+    return config;
+}
+
+/* Reads config->tree, and gives the configuration to the caller or frees it. */
+static int load_into(struct br_config *config, const struct br_component *const *registry,
+                     struct br_config **ret, struct br_errs *errs)
+{
+    struct loader l = {
+        .config = config, .registry = registry, .arena = &config->arena, .errs = errs};
+    int rc = load_whole(&l);
+    if (rc)
+        br_config_free(config);
+    else
+        *ret = config;
+    return rc;
+}
+
+int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
+                        struct br_config **ret, struct br_errs *errs)
+{
+    struct br_config *config = config_new(errs);
+    if (!config)
+        return BR_ENOMEM;
+    config->tree = tree;
+    return load_into(config, registry, ret, errs);
+}
+
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs)
 {
-    struct br_config *config = br_calloc(1, sizeof *config);
+    struct br_config *config = config_new(errs), *loaded = NULL;
     if (!config)
-        return br_errs_no_memory(errs);
-    br_arena_init(&config->arena, BR_CONFIG_ARENA_MAX);
-    config->workers = 1;
-    struct loader l = {config, registry, &config->arena, errs, NULL, false};
+        return BR_ENOMEM;
+    struct br_arena names;
+    br_arena_init(&names, BR_CONFIG_ARENA_MAX);
     int rc = br_config_merge(sources, &config->arena, &config->tree, errs);
-    if (rc == 0)
-        rc = load_tree(&l);
-    if (sort_errors(sources, &config->arena, errs) && rc == 0)
-        rc = br_errs_no_memory(errs);
-    if (rc) {
-        br_config_free(config);
-        return rc;
+    if (rc == 0 && sources->skip_unsupported) {
+        struct br_fit fit = {.registry = registry, .arena = &config->arena, .errs = errs};
+        rc = br_config_fit(&fit, config->tree);
     }
-    *ret = config;
-    return 0;
+    if (rc)
+        br_config_free(config);
+    else
+        rc = load_into(config, registry, &loaded, errs);
+    if (sort_errors(sources, &names, errs) && rc == 0)
+        rc = br_errs_no_memory(errs);
+    br_arena_release(&names);
+    if (rc == 0)
+        *ret = loaded;
+    else
+        br_config_free(rc == BR_ENOMEM ? loaded : NULL);
+    return rc;
 }
 
 void br_config_free(struct br_config *config)

@@ -546,14 +546,14 @@ static int refuse_key(struct reader *r, const struct br_option *table, const str
     char shown[BR_SHOWN_SIZE], known[256];
     const char *foreign = br_foreign_key(path, key->text);
     if (foreign)
-        return br_errs_add(r->errs, key, path, "\"%s\": %s", key->text, foreign);
+        return br_errs_lack(r->errs, key, path, "\"%s\": %s", key->text, foreign);
     const char *nearest = br_str_nearest(key->text, names, n);
     if (nearest)
         return br_errs_add(r->errs, key, path, "unknown key %s; did you mean \"%s\"?",
                            br_text_show(key->text, shown), nearest);
     say_known(names, n, known, sizeof known);
-    return br_errs_add(r->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
-                       known);
+    return br_errs_lack(r->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
+                        known);
 }
 
 static int check_keys(struct reader *r, const struct br_option *table, const struct br_yaml *node,

@@ -61,3 +61,12 @@ bool br_env_name_valid(const char *name, size_t len);
  * errors in `errs`; the tree is then partly expanded. */
 int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *sources,
                    struct br_arena *arena, struct br_errs *errs);
+
+/* Takes the pair or the item at `index` out of a map or a list. */
+void br_yaml_remove(struct br_yaml *node, size_t index);
+
+/* Takes white space off both ends of a text. */
+void br_text_strip(const char **text, size_t *len);
+
+/* "type/name" without the blanks that the Collector passes over; NULL when there is no memory. */
+char *br_id_trim(struct br_arena *arena, const char *text);
