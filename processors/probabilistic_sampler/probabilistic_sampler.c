@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "otlp/groups.h"
-#include "otlp/rewrite.h"
 #include "otlp/keyvalue.h"
+#include "otlp/rewrite.h"
 #include "otlp/scan.h"
 #include "otlp/trace_id.h"
 #include "pipeline/component.h"
@@ -18,7 +18,6 @@
 #include "processors/probabilistic_sampler/sampler.h"
 
 #define SCRATCH_MAX (64u << 20)
-
 
 enum unlinked { UNLINKED_KEEP, UNLINKED_BY_PROFILE_ID, UNLINKED_DROP };
 

@@ -22,7 +22,8 @@
     }
 
 static const struct redact_shape scope = {.fields = {[BR_SCOPE_ATTRIBUTES] = ATTRIBUTES}};
-static const struct redact_shape event = {.fields = {[BR_EVENT_NAME] = TEXT, [BR_EVENT_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape event = {
+    .fields = {[BR_EVENT_NAME] = TEXT, [BR_EVENT_ATTRIBUTES] = ATTRIBUTES}};
 static const struct redact_shape span_link = {.fields = {[BR_SPAN_LINK_ATTRIBUTES] = ATTRIBUTES}};
 static const struct redact_shape status = {.fields = {[BR_SPAN_STATUS_MESSAGE] = TEXT}};
 static const struct redact_shape span = {.fields = {[BR_SPAN_NAME] = TEXT,
@@ -33,24 +34,31 @@ static const struct redact_shape span = {.fields = {[BR_SPAN_NAME] = TEXT,
 static const struct redact_shape scope_spans = {
     .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(span)}};
 
-static const struct redact_shape sample = {.fields = {[BR_SAMPLE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
+static const struct redact_shape sample = {
+    .fields = {[BR_SAMPLE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 /* The original payload says everything again, in a format of its own. */
-static const struct redact_shape profile = {.fields = {[BR_PROFILE_SAMPLE_TYPE] = {.what = REDACT_VALUE_TYPE},
-                                                       [BR_PROFILE_SAMPLES] = MESSAGE(sample),
-                                                       [BR_PROFILE_PERIOD_TYPE] = {.what = REDACT_VALUE_TYPE},
-                                                       [BR_PROFILE_PAYLOAD_FORMAT] = {.what = REDACT_CUT},
-                                                       [BR_PROFILE_PAYLOAD] = {.what = REDACT_CUT},
-                                                       [BR_PROFILE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
+static const struct redact_shape profile = {
+    .fields = {[BR_PROFILE_SAMPLE_TYPE] = {.what = REDACT_VALUE_TYPE},
+               [BR_PROFILE_SAMPLES] = MESSAGE(sample),
+               [BR_PROFILE_PERIOD_TYPE] = {.what = REDACT_VALUE_TYPE},
+               [BR_PROFILE_PAYLOAD_FORMAT] = {.what = REDACT_CUT},
+               [BR_PROFILE_PAYLOAD] = {.what = REDACT_CUT},
+               [BR_PROFILE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 static const struct redact_shape scope_profiles = {
     .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(profile)}};
 
-const struct redact_shape redact_resource_shape = {.fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
+const struct redact_shape redact_resource_shape = {
+    .fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
 const struct redact_shape redact_traces_part = {
-    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape), [BR_RESOURCES_SCOPES] = MESSAGE(scope_spans)}};
+    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape),
+               [BR_RESOURCES_SCOPES] = MESSAGE(scope_spans)}};
 const struct redact_shape redact_profiles_part = {
-    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape), [BR_RESOURCES_SCOPES] = MESSAGE(scope_profiles)}};
-const struct redact_shape redact_mapping_shape = {.fields = {[BR_MAPPING_ATTRIBUTES] = {.what = REDACT_INDICES}}};
-const struct redact_shape redact_location_shape = {.fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
+    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape),
+               [BR_RESOURCES_SCOPES] = MESSAGE(scope_profiles)}};
+const struct redact_shape redact_mapping_shape = {
+    .fields = {[BR_MAPPING_ATTRIBUTES] = {.what = REDACT_INDICES}}};
+const struct redact_shape redact_location_shape = {
+    .fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 
 /* --- Values ---------------------------------------------------------------------------------- */
 
@@ -72,7 +80,8 @@ static int judge(struct redact_walk *w, enum redact_key key, const void *text, s
 static int put_result(struct redact_walk *w, const struct br_field *f, const uint8_t *next)
 {
     ++*w->values;
-    return br_splice_replace(&w->splice, BR_VALUE_STRING, f->at, next, w->rules->text, w->rules->text_len);
+    return br_splice_replace(&w->splice, BR_VALUE_STRING, f->at, next, w->rules->text,
+                             w->rules->text_len);
 }
 
 static int judge_text(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
@@ -163,7 +172,7 @@ static int judge_list(struct redact_walk *w, const struct br_field *list, const 
         if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LIST_VALUES))
             continue;
         rc = list->number == BR_VALUE_MAP ? attribute(w, &f, p, false, key == REDACT_KEY_PASS)
-                                 : redact_value(w, &f, p, key);
+                                          : redact_value(w, &f, p, key);
     }
     return rc ? rc : br_splice_leave(&w->splice);
 }
@@ -201,8 +210,9 @@ static bool is_plain(const struct redact_walk *w, const struct br_field *value, 
         key == REDACT_KEY_PASS || (key == REDACT_KEY_LOOK && redact_idle(w->rules, REDACT_VALUE));
     if (!idle)
         return false;
-    return value->value == 0 || (br_scan(value->data, end, &f) == end && f.number != BR_VALUE_LIST &&
-                                 f.number != BR_VALUE_MAP && f.number != BR_VALUE_STRINDEX);
+    return value->value == 0 ||
+           (br_scan(value->data, end, &f) == end && f.number != BR_VALUE_LIST &&
+            f.number != BR_VALUE_MAP && f.number != BR_VALUE_STRINDEX);
 }
 
 /* All fields of the oneof are looked at: the last counts, but the others are in the bytes, too. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one reader of KeyValue, KeyValueAndUnit and AnyValue, in place: it copies nothing. Fields come
- * in any order (Go's pdata writes a value before its key), a field that is there more than once
- * counts as it was last, and unknown ones are passed over. Source:
+ * The one reader of KeyValue, KeyValueAndUnit and AnyValue, in place: it copies nothing. Fields
+ * come in any order (Go's pdata writes a value before its key), a field that is there more than
+ * once counts as it was last, and unknown ones are passed over. Source:
  * opentelemetry/proto/common/v1/common.proto, profiles/v1development/profiles.proto at 1.10 and
  * later; protobuf.dev/programming-guides/encoding, "Last One Wins".
  *

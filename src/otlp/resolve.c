@@ -128,7 +128,8 @@ static int inline_attribute(const struct br_inliner *in, const uint8_t *p, const
         uint32_t body;
         p = br_scan(p, end, &f);
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX) || (tag == BR_SCAN_LEN(BR_KEYVALUE_KEY) && !has_key))
+        if (tag == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX) ||
+            (tag == BR_SCAN_LEN(BR_KEYVALUE_KEY) && !has_key))
             continue;
         if (tag != BR_SCAN_LEN(BR_KEYVALUE_VALUE)) {
             rc = put(in, at, (size_t)(p - at));
@@ -188,7 +189,8 @@ static int inline_value(const struct br_inliner *in, const uint8_t *p, const uin
         } else if (tag == BR_SCAN_LEN(BR_VALUE_LIST) || tag == BR_SCAN_LEN(BR_VALUE_MAP)) {
             rc = open_field(in, f.number, &body);
             if (!rc)
-                rc = inline_list(in, f.data, p, BR_LIST_VALUES, f.number == BR_VALUE_MAP, depth + 1);
+                rc =
+                    inline_list(in, f.data, p, BR_LIST_VALUES, f.number == BR_VALUE_MAP, depth + 1);
             if (!rc)
                 rc = close_field(in, body);
         } else {

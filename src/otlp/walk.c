@@ -185,8 +185,7 @@ enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, 
             return BR_WALK_BAD;
         if (f.number == BR_KEYVALUE_KEY && is_thread_key(f.data, f.value))
             good = BR_WALK_THREAD;
-        if (f.number == BR_KEYVALUE_VALUE &&
-            !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+        if (f.number == BR_KEYVALUE_VALUE && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
             return BR_WALK_BAD;
     }
     return good;
@@ -285,7 +284,8 @@ static bool unite_resources(struct br_walker *w, const struct br_item *item, str
         else
             rest_len += (size_t)(next - p);
     }
-    uint8_t *raw = buf->data + buf->len, *out = br_put_varint(raw, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
+    uint8_t *raw = buf->data + buf->len,
+            *out = br_put_varint(raw, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
     out = br_put_varint(out, br_len_size(BR_RESOURCES_RESOURCE, resource_len) + rest_len);
     part->body_at = (uint32_t)(out - raw);
     out = br_put_varint(out, BR_TAG(BR_RESOURCES_RESOURCE, BR_WIRE_LEN));

@@ -144,7 +144,8 @@ static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *e
 static bool walk_value_type(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT};
-    return walk_indices(w, p, end, wires, sizeof wires, 1u << BR_VALUE_TYPE_TYPE | 1u << BR_VALUE_TYPE_UNIT);
+    return walk_indices(w, p, end, wires, sizeof wires,
+                        1u << BR_VALUE_TYPE_TYPE | 1u << BR_VALUE_TYPE_UNIT);
 }
 
 static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_t *p,
@@ -192,8 +193,9 @@ static bool walk_scope_profiles(struct br_walker *w, struct br_part *part, const
             w->inner = -1;
             if (!walk_profile(w, part, f.data, p))
                 return false;
-        } else if (f.number == BR_SCOPES_SCOPE ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
-                                 : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
+                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }
@@ -321,8 +323,9 @@ static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t 
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || ((f.number == BR_ATTRIBUTE_KEY || f.number == BR_ATTRIBUTE_UNIT) &&
-                    !br_walk_index(w, f.value, STRINGS)) ||
+        if (!p ||
+            ((f.number == BR_ATTRIBUTE_KEY || f.number == BR_ATTRIBUTE_UNIT) &&
+             !br_walk_index(w, f.value, STRINGS)) ||
             (f.number == BR_ATTRIBUTE_VALUE && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
             return false;
     }

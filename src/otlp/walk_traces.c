@@ -49,7 +49,8 @@ static bool walk_event(struct br_walker *w, const uint8_t *p, const uint8_t *end
             return false;
         if (f.number == BR_EVENT_NAME && !br_walk_string(w, f.data, f.value))
             return false;
-        if (f.number == BR_EVENT_ATTRIBUTES && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (f.number == BR_EVENT_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
@@ -70,7 +71,8 @@ static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
             return false;
         if (f.number == BR_SPAN_LINK_TRACE_STATE && !br_walk_string(w, f.data, f.value))
             return false;
-        if (f.number == BR_SPAN_LINK_ATTRIBUTES && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (f.number == BR_SPAN_LINK_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
@@ -285,8 +287,9 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
             if (!walk_span(w, f.data, p, span))
                 return false;
             part->n_items++;
-        } else if (f.number == BR_SCOPES_SCOPE ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
-                                 : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
+                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }

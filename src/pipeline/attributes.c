@@ -148,8 +148,7 @@ bool br_attributes_changed(const struct br_attributes *m)
 
 static size_t body_size(const struct br_attribute *p)
 {
-    return br_len_size(BR_KEYVALUE_KEY, p->key_len) +
-           br_len_size(BR_KEYVALUE_VALUE, p->value.len);
+    return br_len_size(BR_KEYVALUE_KEY, p->key_len) + br_len_size(BR_KEYVALUE_VALUE, p->value.len);
 }
 
 size_t br_attributes_size(const struct br_attributes *m)

@@ -142,9 +142,8 @@ static void read_resource(struct br_matcher *m)
         return;
     static const char key[] = "service.name";
     const struct br_attribute *service = br_attributes_find(&m->list, key, sizeof key - 1);
-    struct br_any name = {.type = BR_VALUE_STRING,
-                          .data = (const uint8_t *)NO_SERVICE,
-                          .len = sizeof NO_SERVICE - 1};
+    struct br_any name = {
+        .type = BR_VALUE_STRING, .data = (const uint8_t *)NO_SERVICE, .len = sizeof NO_SERVICE - 1};
     if (service)
         name = br_any_read(service->value);
     for (int i = 0; i < BR_MATCHES; i++) {
@@ -171,7 +170,8 @@ static bool match_libraries(struct br_matcher *m, const struct br_match *match)
     for (size_t i = 0; i < match->n_libraries; i++) {
         const struct match_library *l = &match->libraries[i];
         struct br_entry name = text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_NAME);
-        struct br_entry version = text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_VERSION);
+        struct br_entry version =
+            text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_VERSION);
         if (!match_text(m, &l->name, name.data, name.len) ||
             (l->version.n && !match_text(m, &l->version, version.data, version.len)))
             return false;

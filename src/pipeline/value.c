@@ -219,8 +219,9 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
     for (size_t i = 0; i < node->n; i++) {
         if (!br_value_from_yaml(node->items[i], arena, &v[i]))
             return false;
-        size_t body =
-            map ? br_len_size(BR_KEYVALUE_KEY, node->keys[i]->len) + br_len_size(BR_KEYVALUE_VALUE, v[i].len) : v[i].len;
+        size_t body = map ? br_len_size(BR_KEYVALUE_KEY, node->keys[i]->len) +
+                                br_len_size(BR_KEYVALUE_VALUE, v[i].len)
+                          : v[i].len;
         size += br_len_size(BR_LIST_VALUES, body);
     }
     uint8_t *start = br_arena_alloc(arena, size), *p = start;
