@@ -124,9 +124,6 @@ void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn 
  * NULL. */
 void pprof_reading_leave(struct pprof_reading *x);
 
-/* True for what begins as gzip does. */
-bool pprof_is_gzip(const uint8_t *data, size_t len);
-
 /* Undoes the body's encoding, and takes off gzip, told by its magic, whatever was said of it. Returns as
  * br_reading_decompress. */
 int pprof_unpack(struct br_reading *r);

@@ -54,11 +54,6 @@ void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory)
     pool->memory = memory;
 }
 
-struct br_memory *br_pool_memory(const struct br_pool *pool)
-{
-    return pool->memory;
-}
-
 bool br_pool_fits(struct br_pool *pool, size_t more)
 {
     if (!pool->memory || br_memory_fits(pool->memory, more))

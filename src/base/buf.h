@@ -40,7 +40,6 @@ struct br_pool *br_pool_new(size_t max_idle);
 
 /* Gives it the budget that br_pool_fits asks, which outlives the pool; NULL (at first): none. */
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
-struct br_memory *br_pool_memory(const struct br_pool *pool);
 
 /* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused buffers
  * back to the system where that makes room. */

@@ -73,11 +73,6 @@ int br_build_rc(const struct br_build *b)
     return b->m.rc;
 }
 
-void br_build_fail(struct br_build *b, int rc)
-{
-    br_merger_fail(&b->m, rc);
-}
-
 uint32_t br_build_items(const struct br_build *b)
 {
     return b->m.n_items;

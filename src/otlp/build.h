@@ -52,9 +52,6 @@ size_t br_build_take_size(const struct br_build *b);
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);
 
-/* Makes an error of the reader's stick, unless there is one. */
-void br_build_fail(struct br_build *b, int rc);
-
 /* --- The dictionary --------------------------------------------------------------------------- */
 
 uint32_t br_build_string(struct br_build *b, const void *data, size_t len);

@@ -4,6 +4,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "otlp/fields.h"
 #include "otlp/walk.h"
 #include "wire/protobuf.h"
 

@@ -68,6 +68,13 @@ void join_rig_release(struct join_rig *r, enum join_rig_sink verdict)
     fake_host_turn(r->h);
 }
 
+static enum reorder field_order;
+
+void join_rig_set_order(enum reorder order)
+{
+    field_order = order;
+}
+
 /* --- The node --------------------------------------------------------------------------------- */
 
 static int load(const char *yaml, void *config, struct br_arena *arena, struct br_errs *errs)
@@ -105,6 +112,7 @@ struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, un
     r->h->host.worker = worker;
     br_arena_init(&r->arena, 0);
     r->sink.consume = sink;
+    r->order = field_order;
     r->node = rig_node(&br_join_processor, yaml, &r->h->host, &r->arena, &r->drained);
     for (int s = 0; s < BR_SIGNALS; s++) {
         r->node.next[s] = &r->sink;

@@ -41,6 +41,9 @@ struct join_rig {
     bool drained;
 };
 
+/* The `order` of rigs that are made from now on. */
+void join_rig_set_order(enum reorder order);
+
 /* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
  * it shares with others. */
 struct join_rig *join_rig_new(const char *yaml, struct br_shared *shared, unsigned worker);

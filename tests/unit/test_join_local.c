@@ -530,5 +530,10 @@ int main(void)
         cmocka_unit_test(reading_families_is_bounded_too),
         cmocka_unit_test(random_trees_add_up),
     };
-    return cmocka_run_group_tests_name("join local", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join local", tests, NULL, NULL);
+    }
+    return failed;
 }
