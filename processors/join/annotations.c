@@ -185,42 +185,74 @@ static const uint8_t *mark_span_id_of(const struct br_span *span)
     return (const uint8_t *)&span->head.span_id;
 }
 
-static void mark_add_below(struct marking *marking, const struct br_span *span, struct sums *sums)
+/* Adds what one span has of its own: figures, and its share of what was taken. */
+static bool mark_add_own(struct marking *marking, const struct br_span *span,
+                         const struct join_local *local, uint32_t i, struct join_figures *into,
+                         struct join_top *into_top)
+{
+    const struct join_relative *relative = &local->spans[i];
+    const struct join_figures *share = join_locals_share(&marking->locals, local, i);
+    struct join_figures figures;
+    struct join_top top[JOIN_TOP_MAX];
+    bool any =
+        relative->figures && join_table_figures(marking->join->table, span->head.trace_id,
+                                                (const uint8_t *)&relative->span_id, &figures, top);
+    if (any) {
+        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
+        join_figures_add(into, &figures);
+        join_figures_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
+    }
+    if (share) {
+        join_figures_add(into, share);
+        join_figures_add_top(into, into_top, JOIN_TOP_MAX, share, join_figures_top(share));
+    }
+    if (any || share)
+        memcpy(into->under, any ? figures.under : share->under, sizeof into->under);
+    return any || share;
+}
+
+/* Of a span whose tree is not known all that names it is its own. */
+static void mark_add_alone(struct marking *marking, const struct br_span *span, struct sums *ret)
+{
+    const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
+    ret->any_own = ret->any = join_table_figures(marking->join->table, trace_id,
+                                                 mark_span_id_of(span), &ret->own, ret->top);
+    if (ret->any && ret->own.taken && trace_id)
+        join_taken_add(marking->join->table, trace_id, mark_span_id_of(span), &ret->own);
+    ret->all = ret->own;
+}
+
+static const struct join_local *mark_tree_of(struct marking *marking, const struct br_span *span)
 {
     if (!br_span_has_trace(&span->head) || !marking->service.service)
-        return;
+        return NULL;
     const struct join_local *local =
         join_locals_get(&marking->locals, span->head.trace_id, marking->service.name,
                         marking->service.name_len, marking->service.service);
-    uint32_t top =
-        local && local->figures ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
-    if (!local || (top != JOIN_NO_SPAN && marking->locals.steps > JOIN_STEPS_MAX)) {
-        marking->n_cut += marking->locals.steps > JOIN_STEPS_MAX;
-        return;
-    }
-    marking->locals.steps += top != JOIN_NO_SPAN ? local->n : 0;
-    for (uint32_t i = 0; top != JOIN_NO_SPAN && i < local->n; i++) {
-        struct join_figures figures;
-        struct join_top f_top[JOIN_TOP_MAX];
-        if (i == top || !local->spans[i].figures || !join_local_below(local, i, top) ||
-            !join_table_figures(marking->join->table, span->head.trace_id,
-                                (const uint8_t *)&local->spans[i].span_id, &figures, f_top))
-            continue;
-        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
-        join_figures_add(&sums->all, &figures);
-        join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &figures, f_top);
-        sums->any = true;
-    }
+    if (marking->locals.steps <= JOIN_STEPS_MAX)
+        return local;
+    marking->n_cut++;
+    return NULL;
 }
 
 static void mark_add_up(struct marking *marking, const struct br_span *span, struct sums *ret)
 {
+    const struct join_local *local = mark_tree_of(marking, span);
+    uint32_t top = local ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
     memset(&ret->own, 0, sizeof ret->own);
-    ret->any_own = ret->any = join_table_figures(
-        marking->join->table, br_span_has_trace(&span->head) ? span->head.trace_id : NULL,
-        mark_span_id_of(span), &ret->own, ret->top);
+    if (top == JOIN_NO_SPAN) {
+        mark_add_alone(marking, span, ret);
+        return;
+    }
+    if (!local->figures)
+        return;
+    ret->any_own = ret->any = mark_add_own(marking, span, local, top, &ret->own, ret->top);
     ret->all = ret->own;
-    mark_add_below(marking, span, ret);
+    marking->locals.steps += local->n;
+    for (uint32_t i = 0; i < local->n; i++)
+        if (i != top && join_local_below(local, i, top) &&
+            mark_add_own(marking, span, local, i, &ret->all, ret->top))
+            ret->any = true;
 }
 
 static bool mark_is_before(const struct br_addition *a, const struct br_addition *b)
@@ -336,7 +368,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
-    *join->steps_cut += (double)marking.n_cut;
+    *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut);
     join_locals_release(&marking.locals);
     br_arena_release(&marking.arena);
 }

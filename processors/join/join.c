@@ -300,8 +300,12 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     bool waits = hold_ms && (entered.profiled || entered.sampled);
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
-    if (waits || entered.sampled || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
-        join_mark_spans(join, item, waits || entered.sampled);
+    /* Samples that named a local root may have been taken in these spans. */
+    bool taken =
+        entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
+    bool figures = waits || entered.sampled || taken;
+    if (figures || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
+        join_mark_spans(join, item, figures);
     br_node_forward(join->node, item);
 }
 

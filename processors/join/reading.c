@@ -289,12 +289,6 @@ static bool meaning_is_allocation(struct br_entry type)
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
 }
 
-static uint64_t meaning_times(uint64_t left, uint64_t right)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
-}
-
 static uint16_t meaning_type_number(struct join_table *table, struct br_entry type,
                                     struct br_entry unit)
 {
@@ -331,7 +325,7 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
     meaning.counts = meaning_text_is(unit, "count");
     meaning.allocates = meaning_text_is(unit, "bytes") && meaning_is_allocation(type);
     if (period > 0)
-        meaning.period_ns = meaning_times((uint64_t)period, meaning_time_unit(period_unit));
+        meaning.period_ns = join_times((uint64_t)period, meaning_time_unit(period_unit));
     if (meaning.period_ns == UINT64_MAX)
         meaning.period_ns = 0;
     if (meaning.unit_ns)
@@ -340,30 +334,6 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
              meaning_text_is(type, "samples"))
         meaning.measure = JOIN_CPU_COUNT;
     *ret = meaning;
-}
-
-void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
-                        uint64_t n_times, struct join_sample *ret)
-{
-    uint64_t time_ns = 0, count = n_times ? n_times : 1;
-    if (meaning->unit_ns) {
-        time_ns = has_value ? meaning_times(value, meaning->unit_ns)
-                            : meaning_times(n_times, meaning->period_ns);
-        if (!n_times && meaning->period_ns)
-            count = time_ns / meaning->period_ns +
-                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
-    } else if (meaning->counts && has_value) {
-        count = value;
-    }
-    if (meaning->measure == JOIN_CPU_COUNT)
-        time_ns = meaning_times(count, meaning->period_ns);
-    ret->measure = meaning->measure;
-    ret->time_ns = time_ns;
-    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
-    ret->type = meaning->type;
-    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
-    ret->allocated_bytes = meaning->allocates ? value : 0;
-    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */

@@ -137,8 +137,39 @@ static enum join_result run_add_to(struct run *run, const struct join_reading *r
     return result;
 }
 
-/* Looks the span that the sample names up; unless that was done before, adds to it, or to those
- * below it that were open. */
+/* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
+ * a local root, as far as is known so far. */
+static bool run_is_open(struct run *run, enum join_result result, const struct join_sample *sample)
+{
+    if (result == JOIN_UNKNOWN)
+        return sample->trace_id != NULL;
+    return result == JOIN_FOUND && join_credit_may_be_root(&run->credit, &run->found);
+}
+
+/* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
+static bool run_take(struct run *run, const struct join_reading *reading, enum join_result *result)
+{
+    struct join_sample sample = run_sample_of(run, reading, run->pass == JOIN_PASS_FIRST);
+    uint8_t trace[16];
+    if (!sample.trace_id) {
+        memcpy(trace, run->found.trace, sizeof trace);
+        sample.trace_id = trace;
+    }
+    if (!join_credit_take(&run->credit, &run->scope.meaning, reading, &sample, run->came_ms,
+                          &run->counts.tally))
+        return false;
+    sample.taken = true;
+    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+                       &sample);
+    *result = run_ask(run, &sample, true);
+    if (*result == JOIN_FOUND && run->join->span_metrics.node) {
+        sample.taken = false;
+        join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
+    }
+    return true;
+}
+
+/* Looks the span that the sample names up and, unless that was done before, adds to it. */
 static enum join_result run_look_up(struct run *run, const struct join_reading *reading)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
@@ -146,9 +177,8 @@ static enum join_result run_look_up(struct run *run, const struct join_reading *
     enum join_result result = JOIN_UNKNOWN;
     if (!add || reading->n_times)
         result = run_ask(run, &sample, false);
-    if (add && result == JOIN_FOUND)
-        add = !join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
-    if (add && result != JOIN_TOO_LATE)
+    if (add && result != JOIN_TOO_LATE &&
+        !(reading->n_times && run_is_open(run, result, &sample) && run_take(run, reading, &result)))
         result = run_add_to(run, reading, held);
     run->counts.n_unknown += result == JOIN_UNKNOWN;
     return result;
@@ -498,7 +528,8 @@ static void run_note_counts(struct run *run)
             if (run->counts.outcomes[t][c])
                 join_count(run->join, t, (enum join_outcome)c, (double)run->counts.outcomes[t][c]);
     *run->join->other_values += (double)run->counts.n_other;
-    *run->join->steps_cut += (double)(run->credit.n_cut + run->infer.n_cut);
+    *run->join->steps_cut +=
+        (double)(run->credit.n_cut + run->credit.locals.n_cut + run->infer.n_cut);
     join_count_tally(run->join, &run->counts.tally);
 }
 

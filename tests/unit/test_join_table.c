@@ -373,6 +373,40 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     join_table_free(t);
 }
 
+/* Timestamps that leave before the span is asked for are the span's that the sample names. */
+static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(7, 42);
+    struct join_figures f;
+    struct join_taken_cursor cursor = {0};
+    const struct join_sample s = {
+        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
+    const struct join_taken taken = {.unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
+    (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
+    join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
+    assert_true(join_table_any_taken(t, NOW));
+    assert_true(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_int_equal(cursor.taken.n_times, 3);
+    assert_true(cursor.times[2] == 7);
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 0);
+    assert_true(join_figures_cpu_ns(&f) == 30);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 3);
+    assert_true(f.time_ns[0] == 30);
+    assert_true(join_figures_cpu_ns(&f) == 30);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    join_table_free(t);
+}
+
 static void statistics_say_what_is_there(void **state)
 {
     (void)state;
@@ -567,6 +601,7 @@ int main(void)
         cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
         cmocka_unit_test(types_past_a_spans_limit_are_other),
         cmocka_unit_test(without_room_for_figures_samples_are_unknown_at_once),
+        cmocka_unit_test(what_was_taken_is_the_named_spans_when_it_leaves),
         cmocka_unit_test(statistics_say_what_is_there),
         cmocka_unit_test(types_are_numbered_by_name),
         cmocka_unit_test(services_are_profiled_for_a_window),

@@ -18,6 +18,7 @@
 #include "processors/join/table/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
+#include "wire/protobuf.h"
 
 #define THREADS 4
 #define STEPS 30000
@@ -130,7 +131,11 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
                            u.near[i].span_id % 3 != random / 3 % 3;
     } else {
         const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-        (void)join_table_add(table, &s, NULL, NULL);
+        const struct join_taken taken = {.n_times = 2, .value = br_load64(span)};
+        struct join_taken_cursor cursor = {0};
+        join_table_take(table, &s, &taken, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
+        while (join_table_taken(table, trace, span, &cursor))
+            t->n_broken += cursor.taken.value != br_load64(span) || cursor.times[1] != 2;
     }
 }
 

@@ -111,6 +111,26 @@ static bool figures_is_own(const struct join_figures *figures, const struct join
     return memcmp(figures->under, sample->span_id, sizeof figures->under) == 0;
 }
 
+static void figures_add_taken(struct join_figures *figures, const struct join_sample *sample)
+{
+    figures->taken = true;
+    if (sample->measure < JOIN_WALL_TIME)
+        figures_add_amount(&figures->taken_ns[sample->measure], sample->time_ns);
+    if (sample->measure < JOIN_OTHER)
+        figures_add_count(&figures->taken_count[sample->measure], sample->count);
+    figures_add_amount(&figures->taken_allocated_bytes, sample->allocated_bytes);
+}
+
+/* The sample is the span's own now. */
+void join_figures_untake(struct join_figures *figures, const struct join_sample *sample)
+{
+    if (sample->measure < JOIN_WALL_TIME)
+        figures->taken_ns[sample->measure] -= sample->time_ns;
+    if (sample->measure < JOIN_OTHER)
+        figures->taken_count[sample->measure] -= sample->count;
+    figures->taken_allocated_bytes -= sample->allocated_bytes;
+}
+
 void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
                              const struct join_sample *sample, bool waits)
 {
@@ -120,9 +140,8 @@ void join_figures_add_sample(const struct join_table *table, struct join_figures
     figures_add_type(figures, sample->type, waits);
     if (sample->profile_id)
         memcpy(figures->profile_id, sample->profile_id, 16);
-    if (sample->passed) {
-        if (sample->measure < JOIN_WALL_TIME)
-            figures_add_amount(&figures->passed_ns[sample->measure], sample->time_ns);
+    if (sample->taken) {
+        figures_add_taken(figures, sample);
         return;
     }
     figures_add_count(&figures->count[sample->measure], sample->count);
@@ -141,7 +160,7 @@ uint64_t join_figures_cpu_ns(const struct join_figures *figures)
     uint64_t ns[JOIN_WALL_TIME];
     for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
         ns[m] = figures->time_ns[m];
-        figures_add_amount(&ns[m], figures->passed_ns[m]);
+        figures_add_amount(&ns[m], figures->taken_ns[m]);
     }
     return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
@@ -176,6 +195,60 @@ void join_figures_add_top(struct join_figures *into, struct join_top *into_top, 
         return;
     for (unsigned i = 0; i < from->n_top; i++)
         join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
+}
+
+uint64_t join_times(uint64_t left, uint64_t right)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
+}
+
+void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+                        uint64_t n_times, struct join_sample *ret)
+{
+    uint64_t time_ns = 0, count = n_times ? n_times : 1;
+    if (meaning->unit_ns) {
+        time_ns = has_value ? join_times(value, meaning->unit_ns)
+                            : join_times(n_times, meaning->period_ns);
+        if (!n_times && meaning->period_ns)
+            count = time_ns / meaning->period_ns +
+                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
+    } else if (meaning->counts && has_value) {
+        count = value;
+    }
+    if (meaning->measure == JOIN_CPU_COUNT)
+        time_ns = join_times(count, meaning->period_ns);
+    ret->measure = meaning->measure;
+    ret->time_ns = time_ns;
+    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
+    ret->type = meaning->type;
+    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->allocated_bytes = meaning->allocates ? value : 0;
+    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
+}
+
+struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
+                                     uint64_t n_times)
+{
+    const struct join_meaning meaning = {.type = taken->type,
+                                         .measure = (enum join_measure)taken->measure,
+                                         .unit_ns = taken->unit_ns,
+                                         .period_ns = taken->period_ns,
+                                         .counts = taken->counts,
+                                         .allocates = taken->allocates};
+    struct join_sample sample = {.function = taken->function};
+    join_meaning_apply(&meaning, value, taken->has_value, n_times, &sample);
+    return sample;
+}
+
+const struct join_top *join_figures_top(const struct join_figures *figures)
+{
+    return (const struct join_top *)(const void *)(figures + 1);
+}
+
+size_t join_table_figures_size(const struct join_table *table)
+{
+    return table->figures_size;
 }
 
 /* --- Names ------------------------------------------------------------------------------ */

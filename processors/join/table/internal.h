@@ -53,7 +53,8 @@ struct record {
     uint64_t pending : 1, has_trace : 1;
     uint64_t dead : 1;    /* a later record took its place */
     uint64_t located : 1; /* whereabouts are at its end */
-    uint64_t spare : 12;
+    uint64_t taken : 1;   /* timestamps of a sample: a struct join_taken follows, then they */
+    uint64_t spare : 11;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
@@ -91,6 +92,8 @@ struct join_table {
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
+    _Atomic uint64_t *taken;    /* likewise, of each span that samples name, in its shard */
+    _Atomic uint32_t taken_at;  /* when something was taken last, in tenths of a second; 0: never */
     pthread_mutex_t names_lock; /* of everything below */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
@@ -231,15 +234,12 @@ static inline struct join_top *figures_top(struct join_figures *figures)
 /* The record's figures, made where there are none and `make`; NULL without, or without room. */
 struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make);
+void join_figures_untake(struct join_figures *figures, const struct join_sample *sample);
 void join_record_free_figures(const struct join_table *table, struct shard *shard,
                               struct record *record);
 
 /* Counts the samples that waited for the record's span, once. */
 void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out);
-
-/* `waits`: the sample is to be counted when its span comes, or does not. */
-void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
-                             const struct join_sample *sample, bool waits);
 
 /* --- Names: names.c --------------------------------------------------------------------- */
 
