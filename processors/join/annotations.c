@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/edit.h"
+#include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
 #include "processors/join/table/table.h"
@@ -101,7 +102,8 @@ int join_extension_write(const struct join_extension *extension, struct br_item 
 
 /* --- Onto spans ------------------------------------------------------------------------- */
 
-#define SPAN_ATTRIBUTES 9 /* field of Span */
+#define SPAN_ATTRIBUTES 9     /* field of Span */
+#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 #define ARENA_MAX (64u << 20)
 
 enum mark {
@@ -143,6 +145,8 @@ struct marking {
     struct br_arena arena;
     struct join_service service; /* of the part at hand */
     struct join_locals locals;
+    struct join_infer infer;    /* with infer */
+    struct join_identity where; /* with infer: of the part at hand */
     uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
     unsigned has;   /* bits, of the span at hand */
     int rc;
@@ -185,6 +189,24 @@ static const uint8_t *mark_span_id_of(const struct br_span *span)
     return (const uint8_t *)&span->head.span_id;
 }
 
+static void mark_add_share(const struct join_figures *share, struct join_figures *into,
+                           struct join_top *into_top)
+{
+    join_figures_add(into, share);
+    join_figures_add_top(into, into_top, JOIN_TOP_MAX, share, join_figures_top(share));
+}
+
+/* What a span of the part at hand has of the samples that name none; NULL: nothing. */
+static const struct join_figures *mark_inferred(struct marking *marking, const uint8_t *trace_id,
+                                                const uint8_t *span_id, uint32_t thread)
+{
+    struct join_identity where = marking->where;
+    where.hashes[JOIN_THREAD_ID] = thread ? thread : where.hashes[JOIN_THREAD_ID];
+    if (!marking->infer.table || !where.hashes[JOIN_THREAD_ID] || !where.hashes[JOIN_PROCESS])
+        return NULL;
+    return join_infer_share(&marking->infer, &where, trace_id, span_id);
+}
+
 /* Adds what one span has of its own: figures, and its share of what was taken. */
 static bool mark_add_own(struct marking *marking, const struct br_span *span,
                          const struct join_local *local, uint32_t i, struct join_figures *into,
@@ -202,13 +224,19 @@ static bool mark_add_own(struct marking *marking, const struct br_span *span,
         join_figures_add(into, &figures);
         join_figures_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
     }
-    if (share) {
-        join_figures_add(into, share);
-        join_figures_add_top(into, into_top, JOIN_TOP_MAX, share, join_figures_top(share));
-    }
-    if (any || share)
-        memcpy(into->under, any ? figures.under : share->under, sizeof into->under);
-    return any || share;
+    const struct join_figures *inferred = mark_inferred(
+        marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
+    if (share)
+        mark_add_share(share, into, into_top);
+    if (inferred)
+        mark_add_share(inferred, into, into_top);
+    if (any || share || inferred)
+        memcpy(into->under,
+               any     ? figures.under
+               : share ? share->under
+                       : inferred->under,
+               sizeof into->under);
+    return any || share || inferred;
 }
 
 /* Of a span whose tree is not known all that names it is its own. */
@@ -219,6 +247,19 @@ static void mark_add_alone(struct marking *marking, const struct br_span *span, 
                                                  mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(marking->join->table, trace_id, mark_span_id_of(span), &ret->own);
+    struct join_identity its = {0};
+    if (marking->infer.table && span->thread)
+        join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
+                           SPAN_ATTRIBUTES, NULL, &its);
+    const struct join_figures *inferred =
+        trace_id
+            ? mark_inferred(marking, trace_id, mark_span_id_of(span), its.hashes[JOIN_THREAD_ID])
+            : NULL;
+    if (inferred) {
+        mark_add_share(inferred, &ret->own, ret->top);
+        memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
+        ret->any_own = ret->any = true;
+    }
     ret->all = ret->own;
 }
 
@@ -244,7 +285,7 @@ static void mark_add_up(struct marking *marking, const struct br_span *span, str
         mark_add_alone(marking, span, ret);
         return;
     }
-    if (!local->figures)
+    if (!local->figures && !marking->infer.table)
         return;
     ret->any_own = ret->any = mark_add_own(marking, span, local, top, &ret->own, ret->top);
     ret->all = ret->own;
@@ -344,6 +385,16 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
     return marking->rc ? (struct br_addition){0} : addition;
 }
 
+static void mark_begin_part(struct marking *marking, const struct br_part *part)
+{
+    size_t len;
+    const uint8_t *resource = br_part_resource(part, &len);
+    marking->where = (struct join_identity){0};
+    if (marking->infer.table)
+        join_identity_read(marking->infer.table, resource, resource + len, RESOURCE_ATTRIBUTES,
+                           NULL, &marking->where);
+}
+
 void join_mark_spans(struct join *join, struct br_item *item, bool figures)
 {
     const struct br_span *spans = join_spans_of(item);
@@ -352,6 +403,8 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
     br_arena_init(&marking.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
     marking.locals = (struct join_locals){.table = join->table, .cut = join->families_cut};
+    join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
+                    &marking.arena);
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
@@ -360,6 +413,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
         bool likely = join->config->mark == JOIN_MARK_LIKELY &&
                       join_service_profiled(join, &marking.service, now_ms);
+        mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
             additions[i] = mark_span(&marking, &spans[i], figures, likely);
@@ -368,7 +422,8 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
-    *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut);
+    *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut + marking.infer.n_cut);
+    join_infer_release(&marking.infer);
     join_locals_release(&marking.locals);
     br_arena_release(&marking.arena);
 }

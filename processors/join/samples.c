@@ -30,7 +30,6 @@ struct run_scope {
     struct join_service service;
     struct join_identity where;  /* with infer */
     enum join_measure best;      /* with span_metrics: of the profiles of the resource */
-    bool any_linked;             /* a sample of the resource has a span */
     struct join_meaning meaning; /* of the profile */
 };
 
@@ -155,8 +154,8 @@ static bool run_take(struct run *run, const struct join_reading *reading, enum j
         memcpy(trace, run->found.trace, sizeof trace);
         sample.trace_id = trace;
     }
-    if (!join_credit_take(&run->credit, &run->scope.meaning, reading, &sample, run->came_ms,
-                          &run->counts.tally))
+    if (!join_credit_take(&run->credit, &run->scope.meaning, reading, &reading->where, &sample,
+                          run->came_ms, &run->counts.tally))
         return false;
     sample.taken = true;
     join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
@@ -353,7 +352,6 @@ static void run_fold(struct run *run)
 static void run_linked_sample(struct run *run, const struct join_reading *reading, uint8_t *memo,
                               struct br_addition *addition)
 {
-    run->scope.any_linked = true;
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
                                   ? JOIN_TOO_LATE
                                   : run_look_up(run, reading);
@@ -369,6 +367,31 @@ static void run_linked_sample(struct run *run, const struct join_reading *readin
         run_decide(run, reading, result == JOIN_FOUND);
 }
 
+/* The table shares it out when spans of the thread leave. */
+static void run_take_inferable(struct run *run, const struct join_reading *reading,
+                               const struct join_identity *where)
+{
+    const struct join_thread_ids ids = join_thread_ids_of(where);
+    struct join_sample sample = run_sample_of(run, reading, true);
+    sample.trace_id = ids.trace;
+    sample.span_id = ids.span;
+    (void)join_credit_take(&run->credit, &run->scope.meaning, reading, where, &sample, run->came_ms,
+                           &run->counts.tally);
+}
+
+/* Notes the CPU time of a sample that was inferred, whose figures are shared out by the table. */
+static enum join_result run_note_inferred(struct run *run, const struct join_reading *reading)
+{
+    struct join_sample sample = run_sample_of(run, reading, true);
+    sample.taken = true;
+    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+                       &sample);
+    enum join_result result = run_ask(run, &sample, true);
+    if (result == JOIN_FOUND && run->join->span_metrics.node)
+        run_credit_found(run, &sample);
+    return result;
+}
+
 /* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
  * something: what fits a sample first may not be the only one when its item leaves. */
 static bool run_infer_sample(struct run *run, struct join_reading *reading,
@@ -381,18 +404,19 @@ static bool run_infer_sample(struct run *run, struct join_reading *reading,
         where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
     if (!join_infer_may(reading, &where))
         return false;
-    const struct join_neighbour *span = join_infer_span(&run->infer, reading, &where);
+    if (run->pass != JOIN_PASS_LAST)
+        run_take_inferable(run, reading, &where);
     if (run->pass == JOIN_PASS_FIRST) {
-        run->counts.n_unknown += !span;
+        run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
     }
+    const struct join_neighbour *span = join_infer_span(&run->infer, reading, &where);
     if (!span)
         return false;
     reading->trace_id = span->trace_id;
     reading->span_id = (const uint8_t *)&span->span_id;
-    if (run_add_to(run, reading, true) != JOIN_FOUND)
+    if (run_note_inferred(run, reading) != JOIN_FOUND)
         return false; /* it left just now */
-    run->scope.any_linked = true;
     run_note_service(run);
     run->counts.outcomes[run->scope.meaning.type][JOIN_COUNT_INFERRED]++;
     if (addition)
@@ -465,7 +489,6 @@ static enum join_measure run_best_measure(struct run *run, const struct br_part 
 static void run_resource(struct run *run, const struct br_part *part, struct br_addition *additions)
 {
     run->scope.service = join_service_of(part, &run->dictionary.texts);
-    run->scope.any_linked = false;
     if (run->join->config->infer) {
         size_t len;
         const uint8_t *resource = br_part_resource(part, &len);
@@ -476,7 +499,7 @@ static void run_resource(struct run *run, const struct br_part *part, struct br_
     if (run->join->span_metrics.node)
         run->scope.best = run_best_measure(run, part);
     run_part(run, part, additions);
-    if (run->scope.any_linked && run->scope.service.service && run->pass != JOIN_PASS_LAST)
+    if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
         join_table_profiled(run->join->table,
                             run->scope.service.instance ? run->scope.service.instance
                                                         : run->scope.service.service,

@@ -319,8 +319,8 @@ static uint64_t credit_sum_of(const uint64_t *values, uint64_t n)
 }
 
 bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
-                      const struct join_reading *reading, const struct join_sample *sample,
-                      uint64_t now_ms, struct join_tally *tally)
+                      const struct join_reading *reading, const struct join_identity *where,
+                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally)
 {
     bool apart = reading->n_values == reading->n_times;
     if ((reading->n_values && !apart && reading->n_times > JOIN_TIMES_MAX) ||
@@ -333,8 +333,11 @@ bool join_credit_take(struct join_credit *credit, const struct join_meaning *mea
                                .counts = meaning->counts,
                                .allocates = meaning->allocates,
                                .has_value = reading->n_values,
-                               .thread = reading->where.hashes[JOIN_THREAD_ID],
-                               .thread_name = reading->where.hashes[JOIN_THREAD_NAME],
+                               .thread = where->hashes[JOIN_THREAD_ID],
+                               .thread_name = where->hashes[JOIN_THREAD_NAME],
+                               .host = where->hashes[JOIN_HOST],
+                               .container = where->hashes[JOIN_CONTAINER],
+                               .service = where->hashes[JOIN_SERVICE],
                                .function = sample->function};
     for (uint64_t i = 0; i < reading->n_times; i += JOIN_TIMES_MAX) {
         uint64_t rest = reading->n_times - i;

@@ -113,11 +113,12 @@ struct join_credit {
 /* Whether a span that was found may be the root of a local tree. */
 bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named);
 
-/* Keeps the sample's timestamps for later: `sample` says trace and span. False where that cannot be
- * done: its values are of no timestamp, and there are too many of them; or there is no memory. */
+/* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
+ * taken. False where that cannot be done: its values are of no timestamp, and there are too many of
+ * them; or there is no memory. */
 bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
-                      const struct join_reading *reading, const struct join_sample *sample,
-                      uint64_t now_ms, struct join_tally *tally);
+                      const struct join_reading *reading, const struct join_identity *where,
+                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
 
 /* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
 void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,

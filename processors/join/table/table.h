@@ -225,8 +225,8 @@ void join_table_find(struct join_table *table, const uint8_t *trace_id, const ui
 
 #define JOIN_TIMES_MAX 256u /* of one struct join_taken */
 
-/* Timestamps of a sample that names a span. Which of the spans below it were open then is found out
- * when somebody asks, by all spans that have come by then. */
+/* Timestamps of a sample that names a span, or, by ids made of them, a thread and its process.
+ * Which span was open then is found out when somebody asks, by all spans that have come by then. */
 struct join_taken {
     uint64_t unit_ns, period_ns; /* of its meaning, as the next four */
     uint16_t type;
@@ -234,8 +234,9 @@ struct join_taken {
     bool counts, allocates;
     bool has_value;
     uint32_t thread, thread_name, function;
-    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint64_t value;             /* their sum */
+    uint32_t host, container, service; /* of a sample that names no span */
+    uint32_t n_times, n_values;        /* at most JOIN_TIMES_MAX; values: as many, or none */
+    uint64_t value;                    /* their sum */
 };
 
 /* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
