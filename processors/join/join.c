@@ -383,6 +383,7 @@ static void join_make_metrics(struct join *join)
     join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
     join->families_cut = br_node_metric(node, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
+    join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
     join->table_spans = br_node_metric(node, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
     join->table_pending =

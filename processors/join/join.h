@@ -62,7 +62,8 @@ struct join {
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
-    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut;
+    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut,
+        *services_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
@@ -75,7 +76,7 @@ void join_count_folded(struct join *join, uint16_t type, double n, double value)
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *join, const struct join_tally *tally);
 
-/* True when linked samples of the service, or of this instance of it, came in the last window. */
+/* True when the service, or this instance of it, is being profiled (join_table_profiled). */
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 

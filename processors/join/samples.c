@@ -264,13 +264,18 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     return (struct br_addition){start, size};
 }
 
+static void run_note_profiled(struct run *run, uint64_t service)
+{
+    if (!join_table_profiled(run->join->table, service, run->came_ms))
+        ++*run->join->services_cut;
+}
+
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
 static void run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
     if (!run->scope.service.service && found->service_len)
-        join_table_profiled(run->join->table, join_service_hash(found->service, found->service_len),
-                            run->came_ms);
+        run_note_profiled(run, join_service_hash(found->service, found->service_len));
 }
 
 /* --- Links that do not survive ---------------------------------------------------------- */
@@ -500,10 +505,8 @@ static void run_resource(struct run *run, const struct br_part *part, struct br_
         run->scope.best = run_best_measure(run, part);
     run_part(run, part, additions);
     if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
-        join_table_profiled(run->join->table,
-                            run->scope.service.instance ? run->scope.service.instance
-                                                        : run->scope.service.service,
-                            run->came_ms);
+        run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
+                                                           : run->scope.service.service);
 }
 
 static void run_write_parts(struct run *run, struct br_addition **additions)

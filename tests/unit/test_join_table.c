@@ -464,6 +464,44 @@ static void services_are_profiled_for_a_window(void **state)
     join_table_free(t);
 }
 
+static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    uint64_t interval = 5 * WINDOW_MS, last = NOW + interval;
+    assert_true(join_table_profiled(t, 77, NOW));
+    assert_true(join_table_profiled(t, 77, NOW + 200)); /* of another kind */
+    assert_false(join_table_is_profiled(t, 77, NOW + WINDOW_MS + 2000));
+    assert_true(join_table_profiled(t, 77, last));
+    assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
+    assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
+    assert_true(join_table_profiled(t, 77, last + 4000 * 1000)); /* it has begun anew */
+    assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
+    join_table_free(t);
+}
+
+/* None takes another's place, up to the maximum; beyond it who has none is told so, until some are
+ * not profiled any more. */
+static void services_do_not_push_each_other_out(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    unsigned n_cut = 0;
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_is_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= 2 * JOIN_SERVICES_MAX; k++) {
+        bool noted = join_table_profiled(t, 1000000 + k, NOW);
+        n_cut += !noted;
+        assert_int_equal(join_table_is_profiled(t, 1000000 + k, NOW), noted);
+    }
+    assert_in_range(n_cut, JOIN_SERVICES_MAX, 2 * JOIN_SERVICES_MAX);
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, 2000000 + k, NOW + 2 * WINDOW_MS));
+    join_table_free(t);
+}
+
 static void each_key_has_so_many_values(void **state)
 {
     (void)state;
@@ -605,6 +643,8 @@ int main(void)
         cmocka_unit_test(statistics_say_what_is_there),
         cmocka_unit_test(types_are_numbered_by_name),
         cmocka_unit_test(services_are_profiled_for_a_window),
+        cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
+        cmocka_unit_test(services_do_not_push_each_other_out),
         cmocka_unit_test(each_key_has_so_many_values),
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),

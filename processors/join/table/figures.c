@@ -281,23 +281,91 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
     return name;
 }
 
-#define SERVICE_TIME_BITS 24u
+/* --- Services that are being profiled --- */
 
-void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+#define SERVICE_PROBES 256u          /* slots that are looked through, one behind the other */
+#define SERVICE_INTERVAL_MAX_S 1800u /* between two profiles; past it the service has begun anew   \
+                                      */
+
+static uint64_t service_key(const struct join_table *table, uint64_t service)
 {
-    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = (hash & ~time_mask) | (table_tenths(now_ms) / 10 & time_mask);
-    atomic_store_explicit(&table->services[hash >> 52], entry, memory_order_relaxed);
+    return table_mix(table, service) | 1;
+}
+
+static struct service *service_slot(struct join_table *table, uint64_t key, unsigned probe)
+{
+    return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
+}
+
+/* Workers' clocks differ a little: what is ahead is now. */
+static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
+{
+    int32_t passed = (int32_t)(now_s - (uint32_t)seen);
+    return passed > 0 ? (uint32_t)passed : 0;
+}
+
+static bool service_is_fresh(const struct join_table *table, uint64_t seen, uint32_t now_s)
+{
+    uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
+    return service_passed_s(seen, now_s) <= (window_s > interval_s ? window_s : interval_s);
+}
+
+/* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
+ * of several kinds come in the same second. */
+static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
+{
+    uint64_t passed = service_passed_s(seen, now_s);
+    uint64_t interval = passed > 1 ? passed : seen >> 32;
+    return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
+}
+
+/* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
+ * more. NULL when there is none. */
+static struct service *service_take(struct join_table *table, uint64_t key, uint32_t now_s)
+{
+    for (unsigned turn = 0; turn < 2; turn++) {
+        for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
+            struct service *service = service_slot(table, key, probe);
+            uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
+            uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
+            bool free = turn && (!its || !service_is_fresh(table, seen, now_s));
+            if (its == key)
+                return service;
+            if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
+                atomic_store_explicit(&service->seen, now_s, memory_order_release);
+                return service;
+            }
+            if (!turn && !its)
+                break;
+        }
+    }
+    return NULL;
+}
+
+bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    uint32_t now_s = table_tenths(now_ms) / 10;
+    struct service *slot = service_take(table, service_key(table, service), now_s);
+    if (!slot)
+        return false;
+    uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
+    atomic_store_explicit(&slot->seen, service_seen_again(seen, now_s), memory_order_release);
+    return true;
 }
 
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
-    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = atomic_load_explicit(&table->services[hash >> 52], memory_order_relaxed);
-    uint64_t passed = (table_tenths(now_ms) / 10 - entry) & time_mask;
-    if (passed > time_mask / 2)
-        passed = 0; /* another worker's clock is a little ahead */
-    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= table->window / 10;
+    uint64_t key = service_key(table, service);
+    for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
+        struct service *slot = service_slot(table, key, probe);
+        uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
+        if (its == key)
+            return service_is_fresh(table, atomic_load_explicit(&slot->seen, memory_order_acquire),
+                                    table_tenths(now_ms) / 10);
+        if (!its)
+            return false;
+    }
+    return false;
 }
 
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,

@@ -15,7 +15,7 @@
 #define SHARDS (1u << SHARDS_BITS)
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
-#define SERVICES 4096u
+#define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
 #define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
 #define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
 #define SWEEP_BYTES                                                                                \
@@ -63,6 +63,12 @@ struct whereabouts {
     uint64_t before; /* the span before it of its thread, as in record */
 };
 
+/* One that is profiled: its hash, 0 where there is none; and when, in seconds, below how long after
+ * the time before. */
+struct service {
+    _Atomic uint64_t key, seen;
+};
+
 struct shard {
     pthread_mutex_t lock;
     struct bucket *buckets;
@@ -101,7 +107,7 @@ struct join_table {
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* name -> its number */
     struct br_map *series;
-    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
+    struct service services[SERVICE_SLOTS];
 };
 
 static inline uint64_t table_mix(const struct join_table *table, uint64_t v)

@@ -31,6 +31,7 @@ struct join_table;
 #define JOIN_TOP_MAX 48u                /* counters of functions of one span */
 #define JOIN_TOP_SHOWN_MAX 20u
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
+#define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
@@ -333,8 +334,10 @@ uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
 /* Its name, terminated; lives as long as the table. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Services that are being profiled: by a hash of their identity. */
-void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+/* Services that are being profiled, by a hash of their identity: for a window after a profile, or
+ * for twice as long as it came after the one before. False when there are more than
+ * JOIN_SERVICES_MAX of them, more or less: then it is not noted. */
+bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* True when the value may be used for key number `key` (0 to 31): it is one of the first `max`
