@@ -103,6 +103,7 @@ int join_extension_write(const struct join_extension *extension, struct br_item 
 /* --- Onto spans ------------------------------------------------------------------------- */
 
 #define SPAN_ATTRIBUTES 9     /* field of Span */
+#define SPAN_FLAGS 16
 #define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 #define ARENA_MAX (64u << 20)
 
@@ -361,6 +362,33 @@ static void mark_add_figures(struct marking *marking, const struct br_span *span
     mark_add_top(marking, sums, addition);
 }
 
+#define FLAG_HAS_IS_REMOTE 0x100u
+#define FLAG_IS_REMOTE 0x200u
+#define KIND_SERVER 2
+#define KIND_CONSUMER 5
+
+/* Whether the span says that its parent is another process's. */
+static bool mark_parent_is_remote(const struct br_span *span)
+{
+    const uint32_t both = FLAG_HAS_IS_REMOTE | FLAG_IS_REMOTE;
+    const uint8_t *p = span->body, *end = p + span->body_len;
+    struct br_field f;
+    uint64_t flags = 0;
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number == SPAN_FLAGS)
+            flags = f.value;
+    return (flags & both) == both;
+}
+
+/* Whether SDK bridges would name the span: they label samples with the local root, which has no
+ * parent in its process. A parent that has not come says nothing: spans come before their parents.
+ */
+static bool mark_is_entry(const struct br_span *span)
+{
+    return !span->head.parent_id || span->kind == KIND_SERVER || span->kind == KIND_CONSUMER ||
+           mark_parent_is_remote(span);
+}
+
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
 static struct br_addition mark_span(struct marking *marking, const struct br_span *span,
                                     bool figures, bool likely)
@@ -370,6 +398,7 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
     sums.any = sums.any_own = false;
     if (!span->head.span_id)
         return addition;
+    likely = likely && mark_is_entry(span);
     if (figures)
         mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
