@@ -102,7 +102,7 @@ int join_extension_write(const struct join_extension *extension, struct br_item 
 
 /* --- Onto spans ------------------------------------------------------------------------- */
 
-#define SPAN_ATTRIBUTES 9     /* field of Span */
+#define SPAN_ATTRIBUTES 9 /* field of Span */
 #define SPAN_FLAGS 16
 #define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 #define ARENA_MAX (64u << 20)
@@ -431,9 +431,12 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
     struct marking marking = {.join = join};
     br_arena_init(&marking.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
-    marking.locals = (struct join_locals){.table = join->table, .cut = join->families_cut};
+    marking.locals = (struct join_locals){.table = join->table,
+                                          .max_spans = (unsigned)join->config->local_root.max_spans,
+                                          .cut = join->families_cut};
     join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
                     &marking.arena);
+    marking.infer.cut = join->families_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {

@@ -31,6 +31,12 @@ static const struct br_option label_options[] = {
     BR_OPT_END,
 };
 
+static const struct br_option local_root_options[] = {
+    BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
+           "spans of a trace and service that are looked at, the newest"),
+    BR_OPT_END,
+};
+
 static const char *const marks[] = {"never", "likely", NULL};
 
 static const struct br_option options[] = {
@@ -44,6 +50,8 @@ static const struct br_option options[] = {
            "distinct values of each added attribute; then _other"),
     BR_STRUCT(struct join_config, labels, label_options,
               "where samples without a link name their span"),
+    BR_STRUCT(struct join_config, local_root, local_root_options,
+              "samples that name the root of what their service did for a request"),
     BR_DURATION(struct join_config, hold, "0s",
                 "how long spans of profiled services wait for their samples' figures"),
     BR_DURATION(struct join_config, profile_hold, "0s",

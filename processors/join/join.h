@@ -18,11 +18,16 @@ struct join_labels {
     struct br_strings span_id, trace_id;
 };
 
+struct join_local_root {
+    int64_t max_spans;
+};
+
 struct join_config {
     uint64_t window; /* ns */
     int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
+    struct join_local_root local_root;
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
     bool infer;

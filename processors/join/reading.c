@@ -438,7 +438,7 @@ static struct link link_read_long(struct join_links *links, uint32_t index)
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* A link to a span beats labels; without a trace id it leaves theirs. */
+/* A link beats labels; what it does not say of trace and span it leaves to them. */
 static void reading_take_link(struct join_links *links, uint64_t index,
                               struct join_reading *reading)
 {
@@ -447,8 +447,10 @@ static void reading_take_link(struct join_links *links, uint64_t index,
     const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
     struct link link =
         entry->len <= SHORT ? link_read(entry) : link_read_long(links, (uint32_t)index);
-    if (!link.span)
+    if (!link.span) {
+        reading->trace_id = link.trace ? link.trace : reading->trace_id;
         return;
+    }
     reading->linked = true;
     reading->span_id = link.span;
     if (link.trace)

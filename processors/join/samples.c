@@ -581,10 +581,13 @@ static bool run_prepare(struct run *run)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
-    run->credit =
-        (struct join_credit){.arena = &run->arena,
-                             .locals = {.table = run->join->table, .cut = run->join->families_cut},
-                             .arg = run};
+    run->infer.cut = run->join->families_cut;
+    run->credit = (struct join_credit){
+        .arena = &run->arena,
+        .locals = {.table = run->join->table,
+                   .max_spans = (unsigned)run->join->config->local_root.max_spans,
+                   .cut = run->join->families_cut},
+        .arg = run};
     if (run->join->span_metrics.node)
         run->credit.on_credited = run_on_credited;
     return run->dictionary.labels && !run->dictionary.texts.no_memory;

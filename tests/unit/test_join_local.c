@@ -275,13 +275,13 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
-/* Of a trace the newest 256 spans of a service are looked at. */
+/* Of a trace the newest spans of a service are looked at, as many as the config says. */
 static void what_is_not_looked_at_is_counted(void **state)
 {
     (void)state;
-    enum { MOST = JOIN_FAMILY_MAX };
+    enum { MOST = 20 };
     for (unsigned n = MOST; n <= MOST + 1; n++) {
-        struct join_rig *r = join_rig_new("{}", NULL, 0);
+        struct join_rig *r = join_rig_new("{local_root: {max_spans: 20}}", NULL, 0);
         struct wire w = {0};
         struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
         for (uint64_t i = 1; i <= n; i++)
@@ -358,7 +358,7 @@ static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
     struct dict d = {0};
     uint32_t links[256] = {0};
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    for (uint64_t i = 1; i <= JOIN_FAMILY_MAX; i++)
+    for (uint64_t i = 1; i <= 256; i++)
         for (uint64_t trace = 0; trace < n_traces; trace++)
             put_span(&w, &(struct span_in){.ids = join_ids(trace + 1, trace << 16 | i),
                                            .name = "work",

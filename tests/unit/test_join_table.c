@@ -219,6 +219,26 @@ static void a_label_alone_waits_too(void **state)
     join_table_free(t);
 }
 
+/* Samples of a label alone wait; a later one says of which trace the span is. */
+static void what_waits_takes_a_trace_over(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_figures f;
+    struct ids other = table_rig_ids(8, 42), named = table_rig_ids(7, 42);
+    (void)table_rig_sample(t, 0, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    table_rig_enter(t, 8, 42, "other", NOW, &tally);
+    assert_int_equal(table_rig_sum(tally.late), 0);
+    assert_false(join_table_figures(t, other.trace, other.span, &f, NULL));
+    table_rig_enter(t, 7, 42, "named", NOW, &tally);
+    assert_int_equal(tally.late[1], 2);
+    assert_true(join_table_figures(t, named.trace, named.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_CPU_TIME], 2);
+    join_table_free(t);
+}
+
 static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
 {
     (void)state;
@@ -632,6 +652,7 @@ int main(void)
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),
         cmocka_unit_test(a_label_alone_waits_too),
+        cmocka_unit_test(what_waits_takes_a_trace_over),
         cmocka_unit_test(a_sample_whose_span_never_comes_is_unknown_once),
         cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
         cmocka_unit_test(a_sample_after_the_window_begins_anew),

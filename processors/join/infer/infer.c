@@ -42,6 +42,8 @@ static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, u
     struct join_looked looked;
     unsigned n = join_table_neighbours(infer->table, thread, process, found, &looked);
     infer->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
+    if (infer->cut)
+        *infer->cut += looked.more;
     struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
     if (!near)
         return NULL;

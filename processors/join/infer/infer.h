@@ -18,6 +18,7 @@ struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
     struct br_map *threads; /* of this item: thread and process -> their spans */
+    double *cut;            /* NULL, or counts threads of which not all spans were read */
     uint64_t *times;
     uint64_t cap;
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */

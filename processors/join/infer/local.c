@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
@@ -177,6 +178,8 @@ static void locals_forget(struct join_locals *locals)
 void join_locals_release(struct join_locals *locals)
 {
     locals_forget(locals);
+    br_free(locals->read);
+    locals->read = NULL;
 }
 
 #define KEY_LEN 24
@@ -206,6 +209,7 @@ static void locals_begin(struct join_locals *locals)
 {
     uint64_t high = join_table_hash(locals->table, "high", 4);
     locals->multiplier = high << 32 | join_table_hash(locals->table, "low", 3) | 1;
+    locals->read = br_calloc(locals->max_spans, sizeof *locals->read);
     locals_forget(locals);
 }
 
@@ -213,7 +217,6 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash)
 {
-    struct join_relative spans[JOIN_FAMILY_MAX];
     uint8_t key[KEY_LEN];
     if (locals->newest && locals->newest->service_hash == service_hash &&
         memcmp(locals->newest->trace_id, trace_id, sizeof locals->newest->trace_id) == 0)
@@ -223,15 +226,15 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     if (!locals->multiplier)
         locals_begin(locals);
     locals->newest = locals->known ? br_map_get(locals->known, key, sizeof key) : NULL;
-    if (locals->newest || locals->steps > JOIN_STEPS_MAX)
+    if (locals->newest || locals->steps > JOIN_STEPS_MAX || !locals->read)
         return locals->newest;
     struct join_looked looked;
     unsigned n = join_table_family(locals->table, trace_id, service, service_len, service_hash,
-                                   spans, &looked);
+                                   locals->read, locals->max_spans, &looked);
     *locals->cut += looked.more;
     locals->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
     br_steps_add((looked.steps + 1) * (size_t)JOIN_STEPS_PER_LOOK);
-    locals->newest = locals_add(locals, key, spans, n);
+    locals->newest = locals_add(locals, key, locals->read, n);
     return locals->newest;
 }
 

@@ -40,11 +40,13 @@ struct join_local {
 #define JOIN_LOCALS_BYTES (512u << 10) /* of an item's trees; past it they are forgotten */
 
 /* The trees that the samples or spans of one item belong to, each read once: zeroed at first, then
- * `table` and `cut` set. Reading counts in `steps`. */
+ * `table`, `max_spans` and `cut` set. Reading counts in `steps`. */
 struct join_locals {
     struct join_table *table;
-    double *cut;    /* counts traces of which not all spans of the service were read */
-    uint64_t steps; /* done so far; past JOIN_STEPS_MAX nothing is looked up */
+    unsigned max_spans;         /* of a tree, at most JOIN_FAMILY_MAX */
+    struct join_relative *read; /* room for so many */
+    double *cut;                /* counts traces of which not all spans of the service were read */
+    uint64_t steps;             /* done so far; past JOIN_STEPS_MAX nothing is looked up */
     uint64_t multiplier;
     struct br_arena arena;
     struct br_map *known;      /* by trace and service */
@@ -103,7 +105,7 @@ struct join_credit {
     struct br_arena *arena;
     join_credited_fn *on_credited; /* NULL: nobody wants to know */
     void *arg;
-    struct join_locals locals;      /* `table` and `cut` are set; released by whoever made this */
+    struct join_locals locals;      /* set up and released by whoever made this */
     const struct join_local *local; /* of the sample at hand */
     uint64_t *times, *values;       /* of the sample at hand */
     uint64_t cap;                   /* of both */

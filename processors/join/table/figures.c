@@ -283,9 +283,10 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
 
 /* --- Services that are being profiled --- */
 
-#define SERVICE_PROBES 256u          /* slots that are looked through, one behind the other */
-#define SERVICE_INTERVAL_MAX_S 1800u /* between two profiles; past it the service has begun anew   \
-                                      */
+#define SERVICE_PROBES 256u /* slots that are looked through, one behind the other */
+#define SERVICE_INTERVAL_MAX_S                                                                     \
+    1800u /* between two profiles; past it the service has begun anew                              \
+           */
 
 static uint64_t service_key(const struct join_table *table, uint64_t service)
 {

@@ -679,6 +679,10 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
     struct record *record = slots_record(shard, place);
     struct join_figures *figures = record ? join_record_figures(table, shard, record, true) : NULL;
     bool waits = !sample->held && (!record || record->pending);
+    if (record && record->pending && !record->has_trace && sample->trace_id) {
+        memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
+        record->has_trace = true; /* no other trace's span takes it over now */
+    }
     if (figures) {
         join_figures_add_sample(table, figures, sample, waits);
     } else if (!record && !place->ambiguous &&
@@ -904,7 +908,7 @@ void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_sta
  * lies behind is older. Other families of the same hash are passed over; steps are bounded.
  */
 
-#define STEPS_MAX (4 * JOIN_FAMILY_MAX)
+#define STEPS_PER_RELATIVE 4u
 
 /* Goes back from the newest; one lock is held at a time. */
 struct walk {
@@ -973,16 +977,16 @@ static struct join_relative record_relative(const struct join_table *table,
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, struct join_looked *ret)
+                           struct join_relative *out, unsigned max, struct join_looked *ret)
 {
     uint64_t hash = table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
     chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = chain_next(&walk)) && step < STEPS_MAX; step++) {
+    for (; (record = chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
         bool ours = record_is_of(record, trace_id, service, service_len);
-        if (ours && n == JOIN_FAMILY_MAX)
+        if (ours && n == max)
             break;
         if (ours)
             out[n++] = record_relative(table, walk.locked, record);

@@ -34,7 +34,8 @@ struct join_table;
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
-#define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
+#define JOIN_FAMILY_MAX 4096u /* spans of one trace and service that may be looked at, the newest  \
+                               */
 
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
@@ -305,11 +306,11 @@ struct join_looked {
     unsigned steps; /* records that were looked at */
 };
 
-/* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
+/* Copies the spans of a trace (16 bytes) and a service, newest first, `max` at most; says
  * how many. `service_hash` is what they were entered with. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, struct join_looked *ret);
+                           struct join_relative *out, unsigned max, struct join_looked *ret);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {
