@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/edit.h"
+#include "otlp/rewrite.h"
 #include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
@@ -98,6 +99,72 @@ uint32_t join_extension_link(struct join_extension *extension, const uint8_t *tr
 int join_extension_write(const struct join_extension *extension, struct br_item *item)
 {
     return extension->no_memory ? BR_ENOMEM : br_extension_write(&extension->made, item);
+}
+
+/* --- Labels that go --- */
+
+#define SAMPLE_ATTRIBUTES 2 /* field of Sample */
+
+struct dropping {
+    const bool *drops;
+    const struct join_label *labels;
+    uint32_t n_labels;
+    struct br_arena *arena;
+    uint8_t *out;
+    size_t cap;
+};
+
+static bool dropping_names_span(const struct dropping *dropping, uint64_t index)
+{
+    return index < dropping->n_labels && (dropping->labels[index].kind == JOIN_LABEL_SPAN_ID ||
+                                          dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
+}
+
+/* The indices of the field that stay, one field each: never longer than twice the field. */
+static uint8_t *dropping_put(const struct dropping *dropping, uint8_t *out,
+                             const struct br_field *field)
+{
+    const uint8_t *p = field->data, *end = p + field->value;
+    uint64_t index = field->value;
+    bool packed = field->wire == BR_WIRE_LEN;
+    while (!packed || (p < end && (p = br_varint(p, end, &index)))) {
+        if (!dropping_names_span(dropping, index)) {
+            out = br_put_varint(out, BR_TAG(SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
+            out = br_put_varint(out, index);
+        }
+        if (!packed)
+            break;
+    }
+    return out;
+}
+
+static int dropping_on_sample(void *arg, struct br_visit *visit)
+{
+    struct dropping *dropping = arg;
+    const uint8_t *p = visit->body, *end = p + visit->len;
+    struct br_field f;
+    if (!dropping->drops[visit->index])
+        return BR_KEEP;
+    if (dropping->cap < 2 * visit->len) {
+        dropping->cap = 4 * visit->len;
+        dropping->out = br_arena_alloc(dropping->arena, dropping->cap);
+    }
+    if (!dropping->out)
+        return BR_ENOMEM;
+    uint8_t *out = dropping->out;
+    for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &f)); at = p)
+        out = f.number == SAMPLE_ATTRIBUTES ? dropping_put(dropping, out, &f)
+                                            : br_put_bytes(out, at, (size_t)(p - at));
+    visit->out = (struct br_addition){dropping->out, (size_t)(out - dropping->out)};
+    return BR_REPLACE;
+}
+
+int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
+                          uint32_t n_labels, struct br_arena *arena)
+{
+    struct dropping dropping = {
+        .drops = drops, .labels = labels, .n_labels = n_labels, .arena = arena};
+    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, dropping_on_sample, &dropping);
 }
 
 /* --- Onto spans ------------------------------------------------------------------------- */
@@ -398,7 +465,7 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
     sums.any = sums.any_own = false;
     if (!span->head.span_id)
         return addition;
-    likely = likely && mark_is_entry(span);
+    likely = likely && (marking->locals.link_spans || mark_is_entry(span));
     if (figures)
         mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
@@ -431,9 +498,11 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
     struct marking marking = {.join = join};
     br_arena_init(&marking.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
-    marking.locals = (struct join_locals){.table = join->table,
-                                          .max_spans = (unsigned)join->config->local_root.max_spans,
-                                          .cut = join->families_cut};
+    marking.locals =
+        (struct join_locals){.table = join->table,
+                             .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
+                             .max_spans = (unsigned)join->config->local_root.max_spans,
+                             .cut = join->families_cut};
     join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
                     &marking.arena);
     marking.infer.cut = join->families_cut;

@@ -31,7 +31,11 @@ static const struct br_option label_options[] = {
     BR_OPT_END,
 };
 
+static const char *const root_links[] = {"root", "span", NULL};
+
 static const struct br_option local_root_options[] = {
+    BR_ENUM(struct join_local_root, link, "root", root_links,
+            "span: samples with timestamps leave with the link and the name of the deepest span"),
     BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
            "spans of a trace and service that are looked at, the newest"),
     BR_OPT_END,

@@ -19,6 +19,7 @@ struct join_labels {
 };
 
 struct join_local_root {
+    int link; /* enum join_root_link */
     int64_t max_spans;
 };
 
@@ -34,6 +35,8 @@ struct join_config {
     struct join_keep *keep; /* NULL: every link survives */
     struct join_span_metrics_config span_metrics;
 };
+
+enum join_root_link { JOIN_LINK_ROOT, JOIN_LINK_SPAN };
 
 enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
 

@@ -75,6 +75,8 @@ struct run {
     struct run_dictionary dictionary;
     struct run_scope scope;
     struct join_found found; /* the span of the sample at hand */
+    const uint8_t *link;     /* the one that it leaves with, where that is not the one it names */
+    bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
     struct join_credit credit;
     struct join_infer infer;
     struct join_extension extension;
@@ -244,10 +246,10 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
-    if (!reading->linked) {
+    if (!reading->linked || run->link) {
         const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
         link = join_extension_link(&run->extension, reading->trace_id ? reading->trace_id : trace,
-                                   reading->span_id);
+                                   run->link ? run->link : reading->span_id);
         size += 1 + br_varint_size(link);
     }
     uint8_t *start = size ? br_arena_alloc(&run->arena, size) : NULL, *p = start;
@@ -257,7 +259,7 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     }
     if (n)
         p = br_put_len(p, 2, packed, len);
-    if (!reading->linked) {
+    if (!reading->linked || run->link) {
         p = br_put_varint(p, BR_TAG(3, BR_WIRE_VARINT));
         (void)br_put_varint(p, link);
     }
@@ -354,6 +356,24 @@ static void run_fold(struct run *run)
 
 /* --- One sample ------------------------------------------------------------------------- */
 
+/* A sample that named its local root, and was taken in one span below it, leaves with that span's
+ * link and name, where the config says so. */
+static void run_relink(struct run *run, const struct join_reading *reading)
+{
+    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !reading->n_times)
+        return;
+    const uint8_t *span = join_credit_deepest(&run->credit, reading, &run->found);
+    if (!span)
+        return;
+    if (!run->relabelled)
+        run->relabelled = br_arena_calloc(&run->arena, run->item->n_items, sizeof *run->relabelled);
+    if (!run->relabelled)
+        return;
+    run->relabelled[run->index] = true;
+    run->link = span;
+    join_table_find(run->join->table, run->found.trace, span, join_found_copy, &run->found);
+}
+
 static void run_linked_sample(struct run *run, const struct join_reading *reading, uint8_t *memo,
                               struct br_addition *addition)
 {
@@ -366,10 +386,14 @@ static void run_linked_sample(struct run *run, const struct join_reading *readin
         *memo = (uint8_t)result;
     else
         run_count(run, result, *memo);
+    run->link = NULL;
+    if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
+        run_relink(run, reading);
     if (addition)
         *addition = run_addition_for(run, reading, result == JOIN_FOUND, false);
     if (run->folding.verdicts)
         run_decide(run, reading, result == JOIN_FOUND);
+    run->link = NULL;
 }
 
 /* The table shares it out when spans of the thread leave. */
@@ -523,6 +547,9 @@ static void run_write_parts(struct run *run, struct br_addition **additions)
         if (any)
             (void)br_part_append(run->item, part, additions[i]);
     }
+    if (run->relabelled)
+        (void)join_drop_span_labels(run->item, run->relabelled, run->dictionary.labels,
+                                    run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &run->arena);
 }
 
 static void run_parts(struct run *run)
@@ -585,6 +612,7 @@ static bool run_prepare(struct run *run)
     run->credit = (struct join_credit){
         .arena = &run->arena,
         .locals = {.table = run->join->table,
+                   .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
                    .max_spans = (unsigned)run->join->config->local_root.max_spans,
                    .cut = run->join->families_cut},
         .arg = run};

@@ -207,6 +207,59 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
     join_rig_free(r);
 }
 
+/* Each leaves with the link and the name of the span that it was taken in, if that is one. */
+static void samples_may_leave_with_the_deepest_spans_link(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1250}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
+        {.span = 1, .thread = "1", .n = 1, .times = {1050}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work */
+        {.span = 2, .thread = "1", .n = 1, .times = {1250}},       /* no root */
+    };
+    struct join_rig *r =
+        join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    put_spans(&w, tree, 4);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_clear(&w);
+    put_samples(&w, 7, samples, BR_COUNT(samples));
+    join_rig_send(r, BR_PROFILES, &w, false);
+#define TRACE "00000000000000000000000000000007/000000000000000"
+    assert_string_equal(join_rig_last(r), "1250 " TRACE "3: thread.id=1 span.name=query\n"
+                                          "1150 " TRACE "2: thread.id=1 span.name=work\n"
+                                          "1050 " TRACE "1: thread.id=1 span.name=root\n"
+                                          "1050 " TRACE "1: thread.id=1 span.name=root\n"
+                                          "1250 " TRACE "2: thread.id=1 span.name=work\n");
+    /* A label that named the root goes. */
+    wire_clear(&w);
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
+    static const uint64_t time = 1250;
+    uint32_t label = dict_attribute(&d, "span_id", "1");
+    uint32_t thread = dict_attribute(&d, "thread.id", "1");
+    put_sample(&w, &(struct sample_in){
+                       .attributes = {label, thread}, .value = 5, .n_times = 1, .times = &time});
+    wire_close(&w, p);
+    close_resource(&w, o);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    assert_non_null(strstr(join_rig_last(r), TRACE "3: thread.id=1 span.name=query\n"));
+    fake_host_advance(r->h, 1000);
+    check(r, "query", 2, 2);
+    assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 3);
+    assert_int_equal(join_rig_span_int(r, "work", STORED_AT), 2);
+    assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
+    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* likely */
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void without_timestamps_all_is_the_roots(void **state)
 {
     (void)state;
@@ -619,6 +672,7 @@ int main(void)
         cmocka_unit_test(what_two_fit_is_what_they_have_in_common),
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
+        cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
         cmocka_unit_test(a_server_below_is_a_root_of_its_own),

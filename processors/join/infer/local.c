@@ -336,6 +336,7 @@ bool join_credit_take(struct join_credit *credit, const struct join_meaning *mea
                                .counts = meaning->counts,
                                .allocates = meaning->allocates,
                                .has_value = reading->n_values,
+                               .is_part = reading->n_times > JOIN_TIMES_MAX,
                                .thread = where->hashes[JOIN_THREAD_ID],
                                .thread_name = where->hashes[JOIN_THREAD_NAME],
                                .host = where->hashes[JOIN_HOST],
@@ -416,7 +417,9 @@ static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_tim
         return;
     }
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    if (span != sharing->named)
+    bool stays = sharing->taken->is_part || n_times != sharing->taken->n_times ||
+                 !sharing->locals->link_spans;
+    if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
     join_figures_add_sample(sharing->locals->table, *share, &sample, false);
 }
@@ -493,6 +496,26 @@ static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_t
     crediting.sample = &own;
     join_table_find(crediting.credit->locals.table, own.trace_id, own.span_id, crediting_on_found,
                     &crediting);
+}
+
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+                                   const struct join_found *named)
+{
+    if (!join_credit_may_be_root(credit, named) ||
+        !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
+        !credit_read_numbers(credit, reading))
+        return NULL;
+    const struct join_local *local = credit->local;
+    uint32_t root = join_local_find(local, named->span), all = root;
+    for (uint64_t i = 0; i < reading->n_times; i++) {
+        uint32_t span =
+            join_local_open(local, root, credit->times[i], reading->where.hashes[JOIN_THREAD_ID],
+                            reading->where.hashes[JOIN_THREAD_NAME]);
+        if (i && span != all)
+            return NULL;
+        all = span;
+    }
+    return all == root ? NULL : (const uint8_t *)&local->spans[all].span_id;
 }
 
 void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,

@@ -43,6 +43,7 @@ struct join_local {
  * `table`, `max_spans` and `cut` set. Reading counts in `steps`. */
 struct join_locals {
     struct join_table *table;
+    bool link_spans;            /* samples that are one span's leave with its link */
     unsigned max_spans;         /* of a tree, at most JOIN_FAMILY_MAX */
     struct join_relative *read; /* room for so many */
     double *cut;                /* counts traces of which not all spans of the service were read */
@@ -121,6 +122,11 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
 bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
                       const struct join_reading *reading, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
+
+/* The one span below the named one, a root, that was open at all timestamps, as far as spans have
+ * come; NULL: the named one, or several. Lives as long as join_locals_get says. */
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+                                   const struct join_found *named);
 
 /* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
 void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,

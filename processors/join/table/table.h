@@ -34,8 +34,9 @@ struct join_table;
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
-#define JOIN_FAMILY_MAX 4096u /* spans of one trace and service that may be looked at, the newest  \
-                               */
+#define JOIN_FAMILY_MAX                                                                            \
+    4096u /* spans of one trace and service that may be looked at, the newest                      \
+           */
 
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
@@ -235,6 +236,7 @@ struct join_taken {
     uint8_t measure;
     bool counts, allocates;
     bool has_value;
+    bool is_part; /* of a sample with more timestamps */
     uint32_t thread, thread_name, function;
     uint32_t host, container, service; /* of a sample that names no span */
     uint32_t n_times, n_values;        /* at most JOIN_TIMES_MAX; values: as many, or none */
