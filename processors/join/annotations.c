@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "otlp/edit.h"
+#include "otlp/rewrite.h"
+#include "processors/join/infer/infer.h"
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
 #include "processors/join/table/table.h"
@@ -99,9 +101,77 @@ int join_extension_write(const struct join_extension *extension, struct br_item 
     return extension->no_memory ? BR_ENOMEM : br_extension_write(&extension->made, item);
 }
 
+/* --- Labels that go --- */
+
+#define SAMPLE_ATTRIBUTES 2 /* field of Sample */
+
+struct dropping {
+    const bool *drops;
+    const struct join_label *labels;
+    uint32_t n_labels;
+    struct br_arena *arena;
+    uint8_t *out;
+    size_t cap;
+};
+
+static bool dropping_names_span(const struct dropping *dropping, uint64_t index)
+{
+    return index < dropping->n_labels && (dropping->labels[index].kind == JOIN_LABEL_SPAN_ID ||
+                                          dropping->labels[index].kind == JOIN_LABEL_TRACE_ID);
+}
+
+/* The indices of the field that stay, one field each: never longer than twice the field. */
+static uint8_t *dropping_put(const struct dropping *dropping, uint8_t *out,
+                             const struct br_field *field)
+{
+    const uint8_t *p = field->data, *end = p + field->value;
+    uint64_t index = field->value;
+    bool packed = field->wire == BR_WIRE_LEN;
+    while (!packed || (p < end && (p = br_varint(p, end, &index)))) {
+        if (!dropping_names_span(dropping, index)) {
+            out = br_put_varint(out, BR_TAG(SAMPLE_ATTRIBUTES, BR_WIRE_VARINT));
+            out = br_put_varint(out, index);
+        }
+        if (!packed)
+            break;
+    }
+    return out;
+}
+
+static int dropping_on_sample(void *arg, struct br_visit *visit)
+{
+    struct dropping *dropping = arg;
+    const uint8_t *p = visit->body, *end = p + visit->len;
+    struct br_field f;
+    if (!dropping->drops[visit->index])
+        return BR_KEEP;
+    if (dropping->cap < 2 * visit->len) {
+        dropping->cap = 4 * visit->len;
+        dropping->out = br_arena_alloc(dropping->arena, dropping->cap);
+    }
+    if (!dropping->out)
+        return BR_ENOMEM;
+    uint8_t *out = dropping->out;
+    for (const uint8_t *at = p; p < end && (p = br_field_next(p, end, &f)); at = p)
+        out = f.number == SAMPLE_ATTRIBUTES ? dropping_put(dropping, out, &f)
+                                            : br_put_bytes(out, at, (size_t)(p - at));
+    visit->out = (struct br_addition){dropping->out, (size_t)(out - dropping->out)};
+    return BR_REPLACE;
+}
+
+int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
+                          uint32_t n_labels, struct br_arena *arena)
+{
+    struct dropping dropping = {
+        .drops = drops, .labels = labels, .n_labels = n_labels, .arena = arena};
+    return br_item_rewrite(item, 1u << BR_LEVEL_ITEM, dropping_on_sample, &dropping);
+}
+
 /* --- Onto spans ------------------------------------------------------------------------- */
 
 #define SPAN_ATTRIBUTES 9 /* field of Span */
+#define SPAN_FLAGS 16
+#define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 #define ARENA_MAX (64u << 20)
 
 enum mark {
@@ -143,6 +213,8 @@ struct marking {
     struct br_arena arena;
     struct join_service service; /* of the part at hand */
     struct join_locals locals;
+    struct join_infer infer;    /* with infer */
+    struct join_identity where; /* with infer: of the part at hand */
     uint64_t n_cut; /* spans that the steps were not enough for: without those below them */
     unsigned has;   /* bits, of the span at hand */
     int rc;
@@ -185,42 +257,111 @@ static const uint8_t *mark_span_id_of(const struct br_span *span)
     return (const uint8_t *)&span->head.span_id;
 }
 
-static void mark_add_below(struct marking *marking, const struct br_span *span, struct sums *sums)
+static void mark_add_share(const struct join_figures *share, struct join_figures *into,
+                           struct join_top *into_top)
+{
+    join_figures_add(into, share);
+    join_figures_add_top(into, into_top, JOIN_TOP_MAX, share, join_figures_top(share));
+}
+
+/* What a span of the part at hand has of the samples that name none; NULL: nothing. */
+static const struct join_figures *mark_inferred(struct marking *marking, const uint8_t *trace_id,
+                                                const uint8_t *span_id, uint32_t thread)
+{
+    struct join_identity where = marking->where;
+    where.hashes[JOIN_THREAD_ID] = thread ? thread : where.hashes[JOIN_THREAD_ID];
+    if (!marking->infer.table || !where.hashes[JOIN_THREAD_ID] || !where.hashes[JOIN_PROCESS])
+        return NULL;
+    return join_infer_share(&marking->infer, &where, trace_id, span_id);
+}
+
+/* Adds what one span has of its own: figures, and its share of what was taken. */
+static bool mark_add_own(struct marking *marking, const struct br_span *span,
+                         const struct join_local *local, uint32_t i, struct join_figures *into,
+                         struct join_top *into_top)
+{
+    const struct join_relative *relative = &local->spans[i];
+    const struct join_figures *share = join_locals_share(&marking->locals, local, i);
+    struct join_figures figures;
+    struct join_top top[JOIN_TOP_MAX];
+    bool any =
+        relative->figures && join_table_figures(marking->join->table, span->head.trace_id,
+                                                (const uint8_t *)&relative->span_id, &figures, top);
+    if (any) {
+        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
+        join_figures_add(into, &figures);
+        join_figures_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
+    }
+    const struct join_figures *inferred = mark_inferred(
+        marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
+    if (share)
+        mark_add_share(share, into, into_top);
+    if (inferred)
+        mark_add_share(inferred, into, into_top);
+    if (any || share || inferred)
+        memcpy(into->under,
+               any     ? figures.under
+               : share ? share->under
+                       : inferred->under,
+               sizeof into->under);
+    return any || share || inferred;
+}
+
+/* Of a span whose tree is not known all that names it is its own. */
+static void mark_add_alone(struct marking *marking, const struct br_span *span, struct sums *ret)
+{
+    const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
+    ret->any_own = ret->any = join_table_figures(marking->join->table, trace_id,
+                                                 mark_span_id_of(span), &ret->own, ret->top);
+    if (ret->any && ret->own.taken && trace_id)
+        join_taken_add(marking->join->table, trace_id, mark_span_id_of(span), &ret->own);
+    struct join_identity its = {0};
+    if (marking->infer.table && span->thread)
+        join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
+                           SPAN_ATTRIBUTES, NULL, &its);
+    const struct join_figures *inferred =
+        trace_id
+            ? mark_inferred(marking, trace_id, mark_span_id_of(span), its.hashes[JOIN_THREAD_ID])
+            : NULL;
+    if (inferred) {
+        mark_add_share(inferred, &ret->own, ret->top);
+        memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
+        ret->any_own = ret->any = true;
+    }
+    ret->all = ret->own;
+}
+
+static const struct join_local *mark_tree_of(struct marking *marking, const struct br_span *span)
 {
     if (!br_span_has_trace(&span->head) || !marking->service.service)
-        return;
+        return NULL;
     const struct join_local *local =
         join_locals_get(&marking->locals, span->head.trace_id, marking->service.name,
                         marking->service.name_len, marking->service.service);
-    uint32_t top =
-        local && local->figures ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
-    if (!local || (top != JOIN_NO_SPAN && marking->locals.steps > JOIN_STEPS_MAX)) {
-        marking->n_cut += marking->locals.steps > JOIN_STEPS_MAX;
-        return;
-    }
-    marking->locals.steps += top != JOIN_NO_SPAN ? local->n : 0;
-    for (uint32_t i = 0; top != JOIN_NO_SPAN && i < local->n; i++) {
-        struct join_figures figures;
-        struct join_top f_top[JOIN_TOP_MAX];
-        if (i == top || !local->spans[i].figures || !join_local_below(local, i, top) ||
-            !join_table_figures(marking->join->table, span->head.trace_id,
-                                (const uint8_t *)&local->spans[i].span_id, &figures, f_top))
-            continue;
-        marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
-        join_figures_add(&sums->all, &figures);
-        join_figures_add_top(&sums->all, sums->top, JOIN_TOP_MAX, &figures, f_top);
-        sums->any = true;
-    }
+    if (marking->locals.steps <= JOIN_STEPS_MAX)
+        return local;
+    marking->n_cut++;
+    return NULL;
 }
 
 static void mark_add_up(struct marking *marking, const struct br_span *span, struct sums *ret)
 {
+    const struct join_local *local = mark_tree_of(marking, span);
+    uint32_t top = local ? join_local_find(local, mark_span_id_of(span)) : JOIN_NO_SPAN;
     memset(&ret->own, 0, sizeof ret->own);
-    ret->any_own = ret->any = join_table_figures(
-        marking->join->table, br_span_has_trace(&span->head) ? span->head.trace_id : NULL,
-        mark_span_id_of(span), &ret->own, ret->top);
+    if (top == JOIN_NO_SPAN) {
+        mark_add_alone(marking, span, ret);
+        return;
+    }
+    if (!local->figures && !marking->infer.table)
+        return;
+    ret->any_own = ret->any = mark_add_own(marking, span, local, top, &ret->own, ret->top);
     ret->all = ret->own;
-    mark_add_below(marking, span, ret);
+    marking->locals.steps += local->n;
+    for (uint32_t i = 0; i < local->n; i++)
+        if (i != top && join_local_below(local, i, top) &&
+            mark_add_own(marking, span, local, i, &ret->all, ret->top))
+            ret->any = true;
 }
 
 static bool mark_is_before(const struct br_addition *a, const struct br_addition *b)
@@ -288,6 +429,33 @@ static void mark_add_figures(struct marking *marking, const struct br_span *span
     mark_add_top(marking, sums, addition);
 }
 
+#define FLAG_HAS_IS_REMOTE 0x100u
+#define FLAG_IS_REMOTE 0x200u
+#define KIND_SERVER 2
+#define KIND_CONSUMER 5
+
+/* Whether the span says that its parent is another process's. */
+static bool mark_parent_is_remote(const struct br_span *span)
+{
+    const uint32_t both = FLAG_HAS_IS_REMOTE | FLAG_IS_REMOTE;
+    const uint8_t *p = span->body, *end = p + span->body_len;
+    struct br_field f;
+    uint64_t flags = 0;
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number == SPAN_FLAGS)
+            flags = f.value;
+    return (flags & both) == both;
+}
+
+/* Whether SDK bridges would name the span: they label samples with the local root, which has no
+ * parent in its process. A parent that has not come says nothing: spans come before their parents.
+ */
+static bool mark_is_entry(const struct br_span *span)
+{
+    return !span->head.parent_id || span->kind == KIND_SERVER || span->kind == KIND_CONSUMER ||
+           mark_parent_is_remote(span);
+}
+
 /* What is appended to one span; nothing when there is nothing to say, or no memory. */
 static struct br_addition mark_span(struct marking *marking, const struct br_span *span,
                                     bool figures, bool likely)
@@ -297,6 +465,7 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
     sums.any = sums.any_own = false;
     if (!span->head.span_id)
         return addition;
+    likely = likely && (marking->locals.link_spans || mark_is_entry(span));
     if (figures)
         mark_add_up(marking, span, &sums);
     if (!sums.any && !likely)
@@ -312,6 +481,16 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
     return marking->rc ? (struct br_addition){0} : addition;
 }
 
+static void mark_begin_part(struct marking *marking, const struct br_part *part)
+{
+    size_t len;
+    const uint8_t *resource = br_part_resource(part, &len);
+    marking->where = (struct join_identity){0};
+    if (marking->infer.table)
+        join_identity_read(marking->infer.table, resource, resource + len, RESOURCE_ATTRIBUTES,
+                           NULL, &marking->where);
+}
+
 void join_mark_spans(struct join *join, struct br_item *item, bool figures)
 {
     const struct br_span *spans = join_spans_of(item);
@@ -319,7 +498,14 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
     struct marking marking = {.join = join};
     br_arena_init(&marking.arena, ARENA_MAX);
     uint32_t i = 0, n_items = item->n_items;
-    marking.locals = (struct join_locals){.table = join->table, .cut = join->families_cut};
+    marking.locals =
+        (struct join_locals){.table = join->table,
+                             .link_spans = join->config->local_root.link == JOIN_LINK_SPAN,
+                             .max_spans = (unsigned)join->config->local_root.max_spans,
+                             .cut = join->families_cut};
+    join_infer_init(&marking.infer, figures && join->config->infer ? join->table : NULL,
+                    &marking.arena);
+    marking.infer.cut = join->families_cut;
     struct br_addition *additions =
         spans ? br_arena_calloc(&marking.arena, n_items, sizeof *additions) : NULL;
     for (uint32_t p = 0; additions && p < item->n_parts && i < n_items; p++) {
@@ -328,6 +514,7 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         marking.service.name_len = join_cut(marking.service.name, marking.service.name_len);
         bool likely = join->config->mark == JOIN_MARK_LIKELY &&
                       join_service_profiled(join, &marking.service, now_ms);
+        mark_begin_part(&marking, part);
         uint32_t first = i, n_marked = 0;
         for (; i < n_items && spans[i].part == p; i++) {
             additions[i] = mark_span(&marking, &spans[i], figures, likely);
@@ -336,7 +523,8 @@ void join_mark_spans(struct join *join, struct br_item *item, bool figures)
         if (n_marked && br_part_append(item, part, additions + first) == 0)
             *join->marked += n_marked;
     }
-    *join->steps_cut += (double)marking.n_cut;
+    *join->steps_cut += (double)(marking.n_cut + marking.locals.n_cut + marking.infer.n_cut);
+    join_infer_release(&marking.infer);
     join_locals_release(&marking.locals);
     br_arena_release(&marking.arena);
 }

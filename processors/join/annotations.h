@@ -3,6 +3,7 @@
 #pragma once
 
 #include "otlp/extension.h"
+#include "processors/join/reading.h"
 
 /* --- Onto samples ----------------------------------------------------------------------- */
 
@@ -36,6 +37,12 @@ uint32_t join_extension_attribute(struct join_extension *extension, unsigned key
 /* The index of a link; `trace_id` may be NULL. */
 uint32_t join_extension_link(struct join_extension *extension, const uint8_t *trace_id,
                              const uint8_t *span_id);
+
+/* Takes the labels that name a span off the samples for which `drops` says so: their links name
+ * another one. `labels` are of the first `n_labels` attributes. Returns 0, or an error of
+ * br_item_rewrite, and the item is as it was. */
+int join_drop_span_labels(struct br_item *item, const bool *drops, const struct join_label *labels,
+                          uint32_t n_labels, struct br_arena *arena);
 
 /* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
 int join_extension_write(const struct join_extension *extension, struct br_item *item);

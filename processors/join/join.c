@@ -31,6 +31,16 @@ static const struct br_option label_options[] = {
     BR_OPT_END,
 };
 
+static const char *const root_links[] = {"root", "span", NULL};
+
+static const struct br_option local_root_options[] = {
+    BR_ENUM(struct join_local_root, link, "root", root_links,
+            "span: samples with timestamps leave with the link and the name of the deepest span"),
+    BR_INT(struct join_local_root, max_spans, 256, 1, JOIN_FAMILY_MAX,
+           "spans of a trace and service that are looked at, the newest"),
+    BR_OPT_END,
+};
+
 static const char *const marks[] = {"never", "likely", NULL};
 
 static const struct br_option options[] = {
@@ -44,6 +54,8 @@ static const struct br_option options[] = {
            "distinct values of each added attribute; then _other"),
     BR_STRUCT(struct join_config, labels, label_options,
               "where samples without a link name their span"),
+    BR_STRUCT(struct join_config, local_root, local_root_options,
+              "samples that name the root of what their service did for a request"),
     BR_DURATION(struct join_config, hold, "0s",
                 "how long spans of profiled services wait for their samples' figures"),
     BR_DURATION(struct join_config, profile_hold, "0s",
@@ -300,8 +312,12 @@ static void join_consume_traces(struct join *join, struct br_item *item)
     bool waits = hold_ms && (entered.profiled || entered.sampled);
     if (waits && join_may_hold(join, item) && join_hold(join, item, hold_ms, NULL))
         return;
-    if (waits || entered.sampled || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
-        join_mark_spans(join, item, waits || entered.sampled);
+    /* Samples that named a local root may have been taken in these spans. */
+    bool taken =
+        entered.profiled && join_table_any_taken(join->table, br_host_mono_ms(join->node->host));
+    bool figures = waits || entered.sampled || taken;
+    if (figures || (entered.profiled && join->config->mark == JOIN_MARK_LIKELY))
+        join_mark_spans(join, item, figures);
     br_node_forward(join->node, item);
 }
 
@@ -379,6 +395,7 @@ static void join_make_metrics(struct join *join)
     join->hold_full = br_node_metric(node, BR_COUNTER, "braid_join_hold_full_items", NULL, NULL);
     join->families_cut = br_node_metric(node, BR_COUNTER, "braid_join_families_cut", NULL, NULL);
     join->steps_cut = br_node_metric(node, BR_COUNTER, "braid_join_steps_cut", NULL, NULL);
+    join->services_cut = br_node_metric(node, BR_COUNTER, "braid_join_services_cut", NULL, NULL);
     join->table_bytes = br_node_metric(node, BR_GAUGE, "braid_join_table_bytes", NULL, NULL);
     join->table_spans = br_node_metric(node, BR_GAUGE, "braid_join_table_spans", NULL, NULL);
     join->table_pending =

@@ -18,17 +18,25 @@ struct join_labels {
     struct br_strings span_id, trace_id;
 };
 
+struct join_local_root {
+    int link; /* enum join_root_link */
+    int64_t max_spans;
+};
+
 struct join_config {
     uint64_t window; /* ns */
     int64_t max_bytes, max_values, hold_max_bytes, top_functions;
     struct br_strings sample_attributes;
     struct join_labels labels;
+    struct join_local_root local_root;
     uint64_t hold, profile_hold; /* ns */
     int mark;                    /* enum join_mark */
     bool infer;
     struct join_keep *keep; /* NULL: every link survives */
     struct join_span_metrics_config span_metrics;
 };
+
+enum join_root_link { JOIN_LINK_ROOT, JOIN_LINK_SPAN };
 
 enum join_mark { JOIN_MARK_NEVER, JOIN_MARK_LIKELY };
 
@@ -62,7 +70,8 @@ struct join {
     struct br_timer release, housekeeping;
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
-    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut;
+    double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut,
+        *services_cut;
     double *table_bytes, *table_spans, *table_pending, *table_age;
 };
 
@@ -75,7 +84,7 @@ void join_count_folded(struct join *join, uint16_t type, double n, double value)
 /* Counts what the table says became of samples that had waited, and of spans. */
 void join_count_tally(struct join *join, const struct join_tally *tally);
 
-/* True when linked samples of the service, or of this instance of it, came in the last window. */
+/* True when the service, or this instance of it, is being profiled (join_table_profiled). */
 bool join_service_profiled(const struct join *join, const struct join_service *service,
                            uint64_t now_ms);
 

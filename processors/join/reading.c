@@ -289,12 +289,6 @@ static bool meaning_is_allocation(struct br_entry type)
     return type.len >= 5 && memcmp(type.data, "alloc", 5) == 0;
 }
 
-static uint64_t meaning_times(uint64_t left, uint64_t right)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
-}
-
 static uint16_t meaning_type_number(struct join_table *table, struct br_entry type,
                                     struct br_entry unit)
 {
@@ -331,7 +325,7 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
     meaning.counts = meaning_text_is(unit, "count");
     meaning.allocates = meaning_text_is(unit, "bytes") && meaning_is_allocation(type);
     if (period > 0)
-        meaning.period_ns = meaning_times((uint64_t)period, meaning_time_unit(period_unit));
+        meaning.period_ns = join_times((uint64_t)period, meaning_time_unit(period_unit));
     if (meaning.period_ns == UINT64_MAX)
         meaning.period_ns = 0;
     if (meaning.unit_ns)
@@ -340,30 +334,6 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
              meaning_text_is(type, "samples"))
         meaning.measure = JOIN_CPU_COUNT;
     *ret = meaning;
-}
-
-void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
-                        uint64_t n_times, struct join_sample *ret)
-{
-    uint64_t time_ns = 0, count = n_times ? n_times : 1;
-    if (meaning->unit_ns) {
-        time_ns = has_value ? meaning_times(value, meaning->unit_ns)
-                            : meaning_times(n_times, meaning->period_ns);
-        if (!n_times && meaning->period_ns)
-            count = time_ns / meaning->period_ns +
-                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
-    } else if (meaning->counts && has_value) {
-        count = value;
-    }
-    if (meaning->measure == JOIN_CPU_COUNT)
-        time_ns = meaning_times(count, meaning->period_ns);
-    ret->measure = meaning->measure;
-    ret->time_ns = time_ns;
-    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
-    ret->type = meaning->type;
-    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
-    ret->allocated_bytes = meaning->allocates ? value : 0;
-    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
 }
 
 /* --- Samples ---------------------------------------------------------------------------- */
@@ -468,7 +438,7 @@ static struct link link_read_long(struct join_links *links, uint32_t index)
     return link ? *link : (struct link){NULL, NULL};
 }
 
-/* A link to a span beats labels; without a trace id it leaves theirs. */
+/* A link beats labels; what it does not say of trace and span it leaves to them. */
 static void reading_take_link(struct join_links *links, uint64_t index,
                               struct join_reading *reading)
 {
@@ -477,8 +447,10 @@ static void reading_take_link(struct join_links *links, uint64_t index,
     const struct br_entry *entry = &links->view->tables[BR_TABLE_LINK][index];
     struct link link =
         entry->len <= SHORT ? link_read(entry) : link_read_long(links, (uint32_t)index);
-    if (!link.span)
+    if (!link.span) {
+        reading->trace_id = link.trace ? link.trace : reading->trace_id;
         return;
+    }
     reading->linked = true;
     reading->span_id = link.span;
     if (link.trace)

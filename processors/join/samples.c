@@ -32,7 +32,6 @@ struct run_scope {
     struct join_service service;
     struct join_identity where;  /* with infer */
     enum join_measure best;      /* with span_metrics: of the profiles of the resource */
-    bool any_linked;             /* a sample of the resource has a span */
     struct join_meaning meaning; /* of the profile */
 };
 
@@ -69,6 +68,8 @@ struct run {
     struct run_dictionary dictionary;
     struct run_scope scope;
     struct join_found found; /* the span of the sample at hand */
+    const uint8_t *link;     /* the one that it leaves with, where that is not the one it names */
+    bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
     struct join_credit credit;
     struct join_infer infer;
     struct join_extension extension;
@@ -130,8 +131,39 @@ static enum join_result run_add_to(struct run *run, const struct join_reading *r
     return result;
 }
 
-/* Looks the span that the sample names up; unless that was done before, adds to it, or to those
- * below it that were open. */
+/* Whether it is to be found out later which span a sample with timestamps was taken in: it may name
+ * a local root, as far as is known so far. */
+static bool run_is_open(struct run *run, enum join_result result, const struct join_sample *sample)
+{
+    if (result == JOIN_UNKNOWN)
+        return sample->trace_id != NULL;
+    return result == JOIN_FOUND && join_credit_may_be_root(&run->credit, &run->found);
+}
+
+/* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
+static bool run_take(struct run *run, const struct join_reading *reading, enum join_result *result)
+{
+    struct join_sample sample = run_sample_of(run, reading, run->pass == JOIN_PASS_FIRST);
+    uint8_t trace[16];
+    if (!sample.trace_id) {
+        memcpy(trace, run->found.trace, sizeof trace);
+        sample.trace_id = trace;
+    }
+    if (!join_credit_take(&run->credit, &run->scope.meaning, reading, &reading->where, &sample,
+                          run->came_ms, &run->counts.tally))
+        return false;
+    sample.taken = true;
+    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+                       &sample);
+    *result = run_ask(run, &sample, true);
+    if (*result == JOIN_FOUND && run->join->span_metrics.node) {
+        sample.taken = false;
+        join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
+    }
+    return true;
+}
+
+/* Looks the span that the sample names up and, unless that was done before, adds to it. */
 static enum join_result run_look_up(struct run *run, const struct join_reading *reading)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
@@ -139,9 +171,8 @@ static enum join_result run_look_up(struct run *run, const struct join_reading *
     enum join_result result = JOIN_UNKNOWN;
     if (!add || reading->n_times)
         result = run_ask(run, &sample, false);
-    if (add && result == JOIN_FOUND)
-        add = !join_credit_below(&run->credit, &run->scope.meaning, reading, &run->found, &sample);
-    if (add && result != JOIN_TOO_LATE)
+    if (add && result != JOIN_TOO_LATE &&
+        !(reading->n_times && run_is_open(run, result, &sample) && run_take(run, reading, &result)))
         result = run_add_to(run, reading, held);
     run->counts.n_unknown += result == JOIN_UNKNOWN;
     return result;
@@ -221,10 +252,10 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     for (uint32_t i = 0; i < n; i++)
         q = br_put_varint(q, indices[i]);
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
-    if (!reading->linked) {
+    if (!reading->linked || run->link) {
         const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
         link = join_extension_link(&run->extension, reading->trace_id ? reading->trace_id : trace,
-                                   reading->span_id);
+                                   run->link ? run->link : reading->span_id);
         size += 1 + br_varint_size(link);
     }
     uint8_t *start = run_addition_room(run, size), *p = start;
@@ -234,11 +265,17 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     }
     if (n)
         p = br_put_len(p, 2, packed, len);
-    if (!reading->linked) {
+    if (!reading->linked || run->link) {
         p = br_put_varint(p, BR_TAG(3, BR_WIRE_VARINT));
         (void)br_put_varint(p, link);
     }
     return (struct br_addition){start, size};
+}
+
+static void run_note_profiled(struct run *run, uint64_t service)
+{
+    if (!join_table_profiled(run->join->table, service, run->came_ms))
+        ++*run->join->services_cut;
 }
 
 /* Whose samples these are is not said: then it is whose spans they were taken in. */
@@ -246,8 +283,7 @@ static void run_note_service(struct run *run)
 {
     const struct join_found *found = &run->found;
     if (!run->scope.service.service && found->service_len)
-        join_table_profiled(run->join->table, join_service_hash(found->service, found->service_len),
-                            run->came_ms);
+        run_note_profiled(run, join_service_hash(found->service, found->service_len));
 }
 
 /* --- Links that do not survive ---------------------------------------------------------- */
@@ -330,10 +366,27 @@ static void run_fold(struct run *run)
 
 /* --- One sample ------------------------------------------------------------------------- */
 
+/* A sample that named its local root, and was taken in one span below it, leaves with that span's
+ * link and name, where the config says so. */
+static void run_relink(struct run *run, const struct join_reading *reading)
+{
+    if (run->join->config->local_root.link != JOIN_LINK_SPAN || !reading->n_times)
+        return;
+    const uint8_t *span = join_credit_deepest(&run->credit, reading, &run->found);
+    if (!span)
+        return;
+    if (!run->relabelled)
+        run->relabelled = br_arena_calloc(&run->arena, run->item->n_items, sizeof *run->relabelled);
+    if (!run->relabelled)
+        return;
+    run->relabelled[run->index] = true;
+    run->link = span;
+    join_table_find(run->join->table, run->found.trace, span, join_found_copy, &run->found);
+}
+
 static void run_linked_sample(struct run *run, const struct join_reading *reading, uint8_t *memo,
                               struct br_addition *addition)
 {
-    run->scope.any_linked = true;
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
                                   ? JOIN_TOO_LATE
                                   : run_look_up(run, reading);
@@ -343,10 +396,39 @@ static void run_linked_sample(struct run *run, const struct join_reading *readin
         *memo = (uint8_t)result;
     else
         run_count(run, result, *memo);
+    run->link = NULL;
+    if (result == JOIN_FOUND && run->pass != JOIN_PASS_FIRST)
+        run_relink(run, reading);
     if (addition)
         *addition = run_addition_for(run, reading, result == JOIN_FOUND, false);
     if (run->folding.verdicts)
         run_decide(run, reading, result == JOIN_FOUND);
+    run->link = NULL;
+}
+
+/* The table shares it out when spans of the thread leave. */
+static void run_take_inferable(struct run *run, const struct join_reading *reading,
+                               const struct join_identity *where)
+{
+    const struct join_thread_ids ids = join_thread_ids_of(where);
+    struct join_sample sample = run_sample_of(run, reading, true);
+    sample.trace_id = ids.trace;
+    sample.span_id = ids.span;
+    (void)join_credit_take(&run->credit, &run->scope.meaning, reading, where, &sample, run->came_ms,
+                           &run->counts.tally);
+}
+
+/* Notes the CPU time of a sample that was inferred, whose figures are shared out by the table. */
+static enum join_result run_note_inferred(struct run *run, const struct join_reading *reading)
+{
+    struct join_sample sample = run_sample_of(run, reading, true);
+    sample.taken = true;
+    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+                       &sample);
+    enum join_result result = run_ask(run, &sample, true);
+    if (result == JOIN_FOUND && run->join->span_metrics.node)
+        run_credit_found(run, &sample);
+    return result;
 }
 
 /* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
@@ -361,18 +443,19 @@ static bool run_infer_sample(struct run *run, struct join_reading *reading,
         where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
     if (!join_infer_may(reading, &where))
         return false;
-    const struct join_neighbour *span = join_infer_span(&run->infer, reading, &where);
+    if (run->pass != JOIN_PASS_LAST)
+        run_take_inferable(run, reading, &where);
     if (run->pass == JOIN_PASS_FIRST) {
-        run->counts.n_unknown += !span;
+        run->counts.n_unknown++; /* spans that are to come may fit better */
         return false;
     }
+    const struct join_neighbour *span = join_infer_span(&run->infer, reading, &where);
     if (!span)
         return false;
     reading->trace_id = span->trace_id;
     reading->span_id = (const uint8_t *)&span->span_id;
-    if (run_add_to(run, reading, true) != JOIN_FOUND)
+    if (run_note_inferred(run, reading) != JOIN_FOUND)
         return false; /* it left just now */
-    run->scope.any_linked = true;
     run_note_service(run);
     run->counts.outcomes[run->scope.meaning.type][JOIN_COUNT_INFERRED]++;
     if (addition)
@@ -445,7 +528,6 @@ static enum join_measure run_best_measure(struct run *run, const struct br_part 
 static void run_resource(struct run *run, const struct br_part *part, struct br_addition *additions)
 {
     run->scope.service = join_service_of(part, &run->dictionary.texts);
-    run->scope.any_linked = false;
     if (run->join->config->infer) {
         size_t len;
         const uint8_t *resource = br_part_resource(part, &len);
@@ -456,11 +538,9 @@ static void run_resource(struct run *run, const struct br_part *part, struct br_
     if (run->join->span_metrics.node)
         run->scope.best = run_best_measure(run, part);
     run_part(run, part, additions);
-    if (run->scope.any_linked && run->scope.service.service && run->pass != JOIN_PASS_LAST)
-        join_table_profiled(run->join->table,
-                            run->scope.service.instance ? run->scope.service.instance
-                                                        : run->scope.service.service,
-                            run->came_ms);
+    if (part->n_items && run->scope.service.service && run->pass != JOIN_PASS_LAST)
+        run_note_profiled(run, run->scope.service.instance ? run->scope.service.instance
+                                                           : run->scope.service.service);
 }
 
 static void run_write_parts(struct run *run, struct br_addition **additions)
@@ -477,6 +557,9 @@ static void run_write_parts(struct run *run, struct br_addition **additions)
         if (any)
             (void)br_part_append(run->item, part, additions[i]);
     }
+    if (run->relabelled)
+        (void)join_drop_span_labels(run->item, run->relabelled, run->dictionary.labels,
+                                    run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &run->arena);
 }
 
 static void run_parts(struct run *run)
@@ -511,7 +594,8 @@ static void run_note_counts(struct run *run)
             if (run->counts.outcomes[t][c])
                 join_count(run->join, t, (enum join_outcome)c, (double)run->counts.outcomes[t][c]);
     *run->join->other_values += (double)run->counts.n_other;
-    *run->join->steps_cut += (double)(run->credit.n_cut + run->infer.n_cut);
+    *run->join->steps_cut +=
+        (double)(run->credit.n_cut + run->credit.locals.n_cut + run->infer.n_cut);
     join_count_tally(run->join, &run->counts.tally);
 }
 
@@ -537,10 +621,14 @@ static bool run_prepare(struct run *run)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);
     join_infer_init(&run->infer, run->join->table, &run->arena);
-    run->credit =
-        (struct join_credit){.arena = &run->arena,
-                             .locals = {.table = run->join->table, .cut = run->join->families_cut},
-                             .arg = run};
+    run->infer.cut = run->join->families_cut;
+    run->credit = (struct join_credit){
+        .arena = &run->arena,
+        .locals = {.table = run->join->table,
+                   .link_spans = run->join->config->local_root.link == JOIN_LINK_SPAN,
+                   .max_spans = (unsigned)run->join->config->local_root.max_spans,
+                   .cut = run->join->families_cut},
+        .arg = run};
     if (run->join->span_metrics.node)
         run->credit.on_credited = run_on_credited;
     return run->dictionary.labels && !run->dictionary.texts.no_memory;

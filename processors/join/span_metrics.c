@@ -114,9 +114,12 @@ void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_
 
 struct join_spent join_spent_of(const struct join_figures *figures)
 {
-    enum join_measure measure = join_figures_measure(figures);
+    struct join_figures all = *figures;
+    for (unsigned m = 0; m < JOIN_OTHER; m++)
+        all.count[m] += all.taken_count[m];
+    enum join_measure measure = join_figures_measure(&all);
     bool cpu = measure <= JOIN_CPU_COUNT;
-    return (struct join_spent){.cpu_ns = cpu ? figures->time_ns[measure] : 0,
-                               .allocated_bytes = figures->allocated_bytes,
-                               .samples = measure < JOIN_OTHER ? figures->count[measure] : 0};
+    return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.taken_ns[measure] : 0,
+                               .allocated_bytes = all.allocated_bytes + all.taken_allocated_bytes,
+                               .samples = measure < JOIN_OTHER ? all.count[measure] : 0};
 }

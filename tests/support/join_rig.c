@@ -426,6 +426,8 @@ void put_span(struct wire *w, const struct span_in *s)
         wire_varint(w, 6, s->kind);
     for (unsigned i = 0; i + 1 < 8 && s->attributes[i]; i += 2)
         wire_attribute(w, 9, s->attributes[i], s->attributes[i + 1]);
+    if (s->flags)
+        wire_i32(w, 16, s->flags);
     if (s->status) {
         size_t status = wire_open(w, 15);
         wire_varint(w, 3, s->status);

@@ -114,6 +114,7 @@ struct span_in {
     const char *attributes[8]; /* key, value, ... */
     uint64_t parent;           /* 0: none */
     uint64_t start_ns, end_ns; /* 0: left out */
+    uint32_t flags;
 };
 void put_span(struct wire *w, const struct span_in *s);
 

@@ -273,13 +273,13 @@ static void inferred_samples_have_figures(void **state)
     static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){root}, 1);
-    send_samples(r, &here, samples, 2); /* all of it root's: the service is a profiled one now */
+    send_samples(r, &here, samples, 2); /* the links are root's; the service is a profiled one now */
     send_spans(r, &here, (struct span_in[]){query, work}, 2);
     send_samples(r, &here, samples, 2);
     fake_host_advance(r->h, 1000);
-    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 2);
+    assert_int_equal(join_rig_span_int(r, "query", "profile.sample_count"), 4);
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 0);
-    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 2);
+    assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 4);
     join_rig_free(r);
 }
 
@@ -358,6 +358,71 @@ static void one_world(uint64_t seed, enum reorder order)
     join_rig_free(r);
 }
 
+/* What one of the outputs says of a span's samples; -1: none does. */
+static long long count_of(struct join_rig *r, const char *span)
+{
+    long long count = -1;
+    unsigned n_out = r->n_out;
+    for (r->n_out = 1; r->n_out <= n_out && count < 0; r->n_out++)
+        if (r->out[r->n_out - 1].signal == BR_TRACES)
+            count = join_rig_span_int(r, span, "profile.sample_count");
+    r->n_out = n_out;
+    return count;
+}
+
+/* Each span and each sample in a request of its own, shuffled, within a second, and both wait. */
+static void one_shuffled_world(uint64_t seed)
+{
+    static const char *const threads[] = {"1", "2", "3"};
+    uint64_t random = seed;
+    struct span_in spans[SPANS];
+    struct taken samples[SAMPLES];
+    char names[SPANS][16];
+    unsigned order[SPANS + SAMPLES], expected = 0, n[SPANS] = {0};
+    make_spans(&random, spans);
+    for (unsigned i = 0; i < SPANS; i++) {
+        (void)snprintf(names[i], sizeof names[i], "s%u", i);
+        spans[i].name = names[i];
+    }
+    for (unsigned i = 0; i < SAMPLES; i++) {
+        samples[i] = (struct taken){
+            threads[fake_random(&random) % 3], 1, {1000 + fake_random(&random) % 450}};
+        unsigned span = oracle(spans, samples[i].thread, samples[i].times[0]);
+        if (span < SPANS)
+            n[span]++;
+        expected += span < SPANS;
+    }
+    for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
+        unsigned k = (unsigned)(fake_random(&random) % (i + 1));
+        order[i] = order[k];
+        order[k] = i;
+    }
+    struct join_rig *r = join_rig_new("{infer: true, hold: 5s, profile_hold: 5s}", NULL, 0);
+    static const struct taken first = {"77", 1, {1}};
+    send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+    for (unsigned i = 0; i < SPANS + SAMPLES; i++) {
+        if (order[i] < SPANS)
+            send_spans(r, &here, &spans[order[i]], 1);
+        else
+            send_samples(r, &here, &samples[order[i] - SPANS], 1);
+        fake_host_advance(r->h, 10);
+    }
+    fake_host_advance(r->h, 6000);
+    assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), expected);
+    for (unsigned i = 0; i < SPANS; i++)
+        if (n[i] ? count_of(r, names[i]) != n[i] : count_of(r, names[i]) > 0)
+            fail_msg("seed %llu: %s has %lld samples and not %u", (unsigned long long)seed,
+                     names[i], count_of(r, names[i]), n[i]);
+    join_rig_free(r);
+}
+
+static void spans_and_samples_that_wait_meet_in_any_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++)
+        one_shuffled_world(seed);
+}
+
 static void random_worlds_agree_with_the_oracle(void **state)
 {
     (void)state;
@@ -430,6 +495,7 @@ int main(void)
         cmocka_unit_test(who_waits_is_joined_when_it_leaves),
         cmocka_unit_test(inferred_samples_have_figures),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
+        cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),
         cmocka_unit_test(without_memory_samples_pass),
     };

@@ -207,6 +207,59 @@ static void a_root_without_samples_of_its_own_keeps_its_way_to_the_store(void **
     join_rig_free(r);
 }
 
+/* Each leaves with the link and the name of the span that it was taken in, if that is one. */
+static void samples_may_leave_with_the_deepest_spans_link(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {
+        {.span = 1, .thread = "1", .n = 1, .times = {1250}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
+        {.span = 1, .thread = "1", .n = 1, .times = {1050}},
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work */
+        {.span = 2, .thread = "1", .n = 1, .times = {1250}},       /* no root */
+    };
+    struct join_rig *r =
+        join_rig_new("{hold: 1s, mark: likely, local_root: {link: span}}", NULL, 0);
+    struct wire w = {0};
+    struct dict d = {0};
+    put_samples(&w, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    put_spans(&w, tree, 4);
+    join_rig_send(r, BR_TRACES, &w, true);
+    wire_clear(&w);
+    put_samples(&w, 7, samples, BR_COUNT(samples));
+    join_rig_send(r, BR_PROFILES, &w, false);
+#define TRACE "00000000000000000000000000000007/000000000000000"
+    assert_string_equal(join_rig_last(r), "1250 " TRACE "3: thread.id=1 span.name=query\n"
+                                          "1150 " TRACE "2: thread.id=1 span.name=work\n"
+                                          "1050 " TRACE "1: thread.id=1 span.name=root\n"
+                                          "1050 " TRACE "1: thread.id=1 span.name=root\n"
+                                          "1250 " TRACE "2: thread.id=1 span.name=work\n");
+    /* A label that named the root goes. */
+    wire_clear(&w);
+    struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "nanoseconds"});
+    static const uint64_t time = 1250;
+    uint32_t label = dict_attribute(&d, "span_id", "1");
+    uint32_t thread = dict_attribute(&d, "thread.id", "1");
+    put_sample(&w, &(struct sample_in){
+                       .attributes = {label, thread}, .value = 5, .n_times = 1, .times = &time});
+    wire_close(&w, p);
+    close_resource(&w, o);
+    dict_put(&w, &d);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    assert_non_null(strstr(join_rig_last(r), TRACE "3: thread.id=1 span.name=query\n"));
+    fake_host_advance(r->h, 1000);
+    check(r, "query", 2, 2);
+    assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 3);
+    assert_int_equal(join_rig_span_int(r, "work", STORED_AT), 2);
+    assert_int_equal(join_rig_span_int(r, "root", STORED_AT), 1);
+    assert_int_equal(join_rig_span_int(r, "other", STORED_AT), 4); /* likely */
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 static void without_timestamps_all_is_the_roots(void **state)
 {
     (void)state;
@@ -275,13 +328,13 @@ static void circles_end(void **state)
     join_rig_free(r);
 }
 
-/* Of a trace the newest 256 spans of a service are looked at. */
+/* Of a trace the newest spans of a service are looked at, as many as the config says. */
 static void what_is_not_looked_at_is_counted(void **state)
 {
     (void)state;
-    enum { MOST = JOIN_FAMILY_MAX };
+    enum { MOST = 20 };
     for (unsigned n = MOST; n <= MOST + 1; n++) {
-        struct join_rig *r = join_rig_new("{}", NULL, 0);
+        struct join_rig *r = join_rig_new("{local_root: {max_spans: 20}}", NULL, 0);
         struct wire w = {0};
         struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
         for (uint64_t i = 1; i <= n; i++)
@@ -353,12 +406,12 @@ static void an_item_costs_so_many_steps_at_most(void **state)
 /* A chain of 256 spans in each of `n_traces`, roots first, and a sample of each root in turn. */
 static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
 {
-    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct join_rig *r = join_rig_new("{span_metrics: {enabled: true}}", NULL, 0);
     struct wire w = {0};
     struct dict d = {0};
     uint32_t links[256] = {0};
     struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
-    for (uint64_t i = 1; i <= JOIN_FAMILY_MAX; i++)
+    for (uint64_t i = 1; i <= 256; i++)
         for (uint64_t trace = 0; trace < n_traces; trace++)
             put_span(&w, &(struct span_in){.ids = join_ids(trace + 1, trace << 16 | i),
                                            .name = "work",
@@ -469,11 +522,11 @@ static unsigned oracle(const struct world *w, uint64_t time, const char *thread)
     return deepest ? best : 0;
 }
 
-static void one_world(uint64_t seed)
+static struct world *make_world(uint64_t *state, struct taken samples[SAMPLES])
 {
     static const char *const threads[] = {"1", "2", NULL};
     struct world *w = calloc(1, sizeof *w);
-    struct taken samples[SAMPLES];
+    uint64_t seed = *state;
     assert_non_null(w);
     w->n = 1 + (unsigned)(fake_random(&seed) % SPANS);
     for (unsigned i = 0; i < w->n; i++) {
@@ -495,15 +548,114 @@ static void one_world(uint64_t seed)
             w->own[oracle(w, t->times[i], t->thread)]++;
         }
     }
-    struct join_rig *r = run(w->spans, w->n, samples, SAMPLES);
     for (unsigned i = w->n; i-- > 0;) {
         w->all[i] += w->own[i];
         if (i)
             w->all[w->spans[i].parent - 1] += w->all[i];
-        check(r, w->names[i], w->all[i] ? w->own[i] : -1, w->all[i] ? w->all[i] : -1);
     }
+    *state = seed;
+    return w;
+}
+
+static void one_world(uint64_t seed)
+{
+    struct taken samples[SAMPLES];
+    struct world *w = make_world(&seed, samples);
+    struct join_rig *r = run(w->spans, w->n, samples, SAMPLES);
+    for (unsigned i = 0; i < w->n; i++)
+        check(r, w->names[i], w->all[i] ? w->own[i] : -1, w->all[i] ? w->all[i] : -1);
     join_rig_free(r);
     free(w);
+}
+
+/* What one of the outputs says of a span's attribute; -1: none does. */
+static long long said_of(struct join_rig *r, const char *span, const char *key)
+{
+    long long said = -1;
+    unsigned n_out = r->n_out;
+    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
+        if (r->out[r->n_out - 1].signal == BR_TRACES)
+            said = join_rig_span_int(r, span, key);
+    r->n_out = n_out;
+    return said;
+}
+
+static void shuffle(uint64_t *seed, unsigned *order, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = (unsigned)(fake_random(seed) % (i + 1));
+        order[i] = order[k];
+        order[k] = i;
+    }
+}
+
+/* Each span and each sample in a request of its own, shuffled, within a second. */
+static void one_shuffled_world(uint64_t seed, const char *config)
+{
+    struct taken samples[SAMPLES];
+    unsigned order[SPANS + SAMPLES];
+    struct world *w = make_world(&seed, samples);
+    struct join_rig *r = join_rig_new(config, NULL, 0);
+    struct wire out = {0};
+    shuffle(&seed, order, w->n + SAMPLES);
+    put_samples(&out, 99, &(struct taken){.span = 99}, 1); /* now the service is a profiled one */
+    join_rig_send(r, BR_PROFILES, &out, false);
+    for (unsigned i = 0; i < w->n + SAMPLES; i++) {
+        bool span = order[i] < w->n;
+        wire_clear(&out);
+        if (span)
+            put_spans(&out, &w->spans[order[i]], 1);
+        else
+            put_samples(&out, 7, &samples[order[i] - w->n], 1);
+        join_rig_send(r, span ? BR_TRACES : BR_PROFILES, &out, true);
+        fake_host_advance(r->h, 10);
+    }
+    fake_host_advance(r->h, 6000);
+    for (unsigned i = 0; i < w->n; i++) {
+        long long own = said_of(r, w->names[i], OWN), all = said_of(r, w->names[i], ALL);
+        if (own != (w->all[i] ? w->own[i] : -1) || all != (w->all[i] ? w->all[i] : -1))
+            fail_msg("%s: %lld, %lld and not %lld, %lld", w->names[i], own, all, w->own[i],
+                     w->all[i]);
+    }
+    wire_free(&out);
+    join_rig_free(r);
+    free(w);
+}
+
+static void random_trees_add_up_in_any_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        one_shuffled_world(seed, "{hold: 5s, profile_hold: 5s}");
+        one_shuffled_world(seed, "{hold: 5s}");
+    }
+}
+
+/* Without `hold` the root has all until the span below it comes, and that has its share. */
+static void what_was_the_roots_moves_to_the_span_that_comes_later(void **state)
+{
+    (void)state;
+    static const struct taken samples[] = {{.span = 1, .thread = "1", .n = 1, .times = {1050}},
+                                           {.span = 1, .thread = "1", .n = 2, .times = {1150, 1250}}};
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct wire w = {0};
+    put_samples(&w, 7, samples, 2);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    put_spans(&w, &tree[3], 1); /* root */
+    join_rig_send(r, BR_TRACES, &w, true);
+    check(r, "root", 3, 3);
+    wire_clear(&w);
+    put_spans(&w, &tree[1], 1); /* work */
+    join_rig_send(r, BR_TRACES, &w, true);
+    check(r, "work", 2, 2);
+    wire_clear(&w);
+    put_spans(&w, &tree[0], 1); /* query */
+    join_rig_send(r, BR_TRACES, &w, true);
+    check(r, "query", 1, 1);
+    assert_int_equal(join_rig_span_int(r, "query", STORED_AT), 1);
+    wire_free(&w);
+    join_rig_free(r);
 }
 
 static void random_trees_add_up(void **state)
@@ -520,6 +672,7 @@ int main(void)
         cmocka_unit_test(what_two_fit_is_what_they_have_in_common),
         cmocka_unit_test(a_sample_is_shared_out_by_its_timestamps),
         cmocka_unit_test(a_root_without_samples_of_its_own_keeps_its_way_to_the_store),
+        cmocka_unit_test(samples_may_leave_with_the_deepest_spans_link),
         cmocka_unit_test(without_timestamps_all_is_the_roots),
         cmocka_unit_test(what_names_a_span_below_the_root_is_that_spans),
         cmocka_unit_test(a_server_below_is_a_root_of_its_own),
@@ -529,6 +682,8 @@ int main(void)
         cmocka_unit_test(a_family_is_read_once_for_an_item),
         cmocka_unit_test(reading_families_is_bounded_too),
         cmocka_unit_test(random_trees_add_up),
+        cmocka_unit_test(random_trees_add_up_in_any_order),
+        cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
     };
     int failed = 0;
     for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {

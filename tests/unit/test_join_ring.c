@@ -136,9 +136,9 @@ static void positions_come_round(void **state)
             enter_spans(t, &s, 1, 77, NULL, NOW, &tally);
             assert_int_equal(table_rig_look(t, 1 + n / 8, n, NOW, &seen), JOIN_FOUND);
             if (n % 8 == 7) {
-                struct join_relative family[JOIN_FAMILY_MAX];
+                struct join_relative family[256];
                 struct join_looked more;
-                unsigned size = join_table_family(t, i.trace, service, 4, 77, family, &more);
+                unsigned size = join_table_family(t, i.trace, service, 4, 77, family, 256, &more);
                 assert_int_equal(size, n == 7 ? 7 : 8);
             }
         }

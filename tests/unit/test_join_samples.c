@@ -259,12 +259,15 @@ static void a_link_beats_a_label(void **state)
     put_sample(&w, &(struct sample_in){.value = 2, /* zeros are no link */
                                        .attributes = {label},
                                        .link = dict_link(&d, none, none)});
-    put_sample(&w, &(struct sample_in){.value = 3, /* nor is a trace alone */
+    put_sample(&w, &(struct sample_in){.value = 3, /* a trace alone is none, but the label's */
                                        .attributes = {label},
                                        .link = dict_link(&d, b.trace, NULL)});
     put_sample(&w, &(struct sample_in){.value = 4, /* a link without a trace leaves the label's */
                                        .attributes = {trace},
                                        .link = dict_link(&d, NULL, a.span)});
+    put_sample(&w, &(struct sample_in){.value = 5, /* a link's trace beats the label's */
+                                       .attributes = {label, trace},
+                                       .link = dict_link(&d, b.trace, NULL)});
     wire_close(&w, p);
     close_resource(&w, o);
     dict_put(&w, &d);
@@ -273,7 +276,8 @@ static void a_link_beats_a_label(void **state)
                         "1 " T7 "/0000000000000002: span_id=1 trace_id=8 span.name=two\n"
                         "2 " T7 "/0000000000000001: span_id=1 span.name=one\n"
                         "3 " T7 "/0000000000000001: span_id=1 span.name=one\n"
-                        "4 /0000000000000001: trace_id=8\n");
+                        "4 /0000000000000001: trace_id=8\n"
+                        "5 " T7 "/0000000000000001: span_id=1 trace_id=8 span.name=one\n");
     wire_free(&w);
     join_rig_free(r);
 }

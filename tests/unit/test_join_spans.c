@@ -59,6 +59,40 @@ static void likely_spans_are_marked_at_once(void **state)
     join_rig_free(r);
 }
 
+/* Samples name local roots: behind a button of any other span there would be nothing. */
+static void only_spans_that_samples_can_name_are_likely(void **state)
+{
+    (void)state;
+    static const struct {
+        struct span_in span;
+        bool marked;
+    } cases[] = {
+        {{.name = "no parent"}, true},
+        {{.name = "child", .parent = 9, .kind = 1}, false},
+        {{.name = "client", .parent = 9, .kind = 3}, false},
+        {{.name = "server", .parent = 9, .kind = 2}, true},
+        {{.name = "consumer", .parent = 9, .kind = 5}, true},
+        {{.name = "remote parent", .parent = 9, .kind = 1, .flags = 0x301}, true},
+        {{.name = "local parent", .parent = 9, .kind = 1, .flags = 0x101}, false},
+        {{.name = "not said", .parent = 9, .kind = 1, .flags = 0x201}, false},
+    };
+    struct join_rig *r = join_rig_new("{mark: likely}", NULL, 0);
+    join_steps_send_sample(r, "shop", 7, 1, 5);
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct wire w = {0};
+        struct span_in span = cases[i].span;
+        span.ids = join_ids(7, 42);
+        struct open o = open_resource(&w, "shop", NULL, NULL, NULL);
+        put_span(&w, &span);
+        close_resource(&w, o);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_free(&w);
+        if ((strstr(join_rig_last(r), "pyroscope.profile.id=" S42) != NULL) != cases[i].marked)
+            fail_msg("%s", join_rig_last(r));
+    }
+    join_rig_free(r);
+}
+
 /* With an instance in the profile's resource only spans of that instance are likely; references
  * count. */
 static void instances_are_told_apart(void **state)
@@ -306,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
         cmocka_unit_test(likely_spans_are_marked_at_once),
+        cmocka_unit_test(only_spans_that_samples_can_name_are_likely),
         cmocka_unit_test(instances_are_told_apart),
         cmocka_unit_test(profiles_without_a_service_name_have_their_spans),
         cmocka_unit_test(a_mark_that_is_there_stays),

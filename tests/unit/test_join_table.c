@@ -219,6 +219,26 @@ static void a_label_alone_waits_too(void **state)
     join_table_free(t);
 }
 
+/* Samples of a label alone wait; a later one says of which trace the span is. */
+static void what_waits_takes_a_trace_over(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct join_figures f;
+    struct ids other = table_rig_ids(8, 42), named = table_rig_ids(7, 42);
+    (void)table_rig_sample(t, 0, 42, NOW, NULL, &tally);
+    (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
+    table_rig_enter(t, 8, 42, "other", NOW, &tally);
+    assert_int_equal(table_rig_sum(tally.late), 0);
+    assert_false(join_table_figures(t, other.trace, other.span, &f, NULL));
+    table_rig_enter(t, 7, 42, "named", NOW, &tally);
+    assert_int_equal(tally.late[1], 2);
+    assert_true(join_table_figures(t, named.trace, named.span, &f, NULL));
+    assert_int_equal(f.count[JOIN_CPU_TIME], 2);
+    join_table_free(t);
+}
+
 static void a_sample_whose_span_never_comes_is_unknown_once(void **state)
 {
     (void)state;
@@ -373,6 +393,40 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     join_table_free(t);
 }
 
+/* Timestamps that leave before the span is asked for are the span's that the sample names. */
+static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    struct join_tally tally = {0};
+    struct ids i = table_rig_ids(7, 42);
+    struct join_figures f;
+    struct join_taken_cursor cursor = {0};
+    const struct join_sample s = {
+        .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
+    const struct join_taken taken = {.unit_ns = 1, .has_value = true, .value = 30, .n_times = 3};
+    (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, NULL, &tally);
+    join_table_take(t, &s, &taken, (const uint64_t[]){5, 6, 7}, NULL, NOW, &tally);
+    table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS, &tally);
+    assert_true(join_table_any_taken(t, NOW));
+    assert_true(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_int_equal(cursor.taken.n_times, 3);
+    assert_true(cursor.times[2] == 7);
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 0);
+    assert_true(join_figures_cpu_ns(&f) == 30);
+    join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
+    cursor = (struct join_taken_cursor){0};
+    assert_false(join_table_taken(t, i.trace, i.span, &cursor));
+    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_int_equal(f.count[0], 3);
+    assert_true(f.time_ns[0] == 30);
+    assert_true(join_figures_cpu_ns(&f) == 30);
+    assert_int_equal(table_rig_stats(t, NOW).spans, 1);
+    join_table_free(t);
+}
+
 static void statistics_say_what_is_there(void **state)
 {
     (void)state;
@@ -427,6 +481,44 @@ static void services_are_profiled_for_a_window(void **state)
     assert_false(join_table_is_profiled(t, 18, NOW));
     join_table_profiled(t, 17, NOW + WINDOW_MS);
     assert_true(join_table_is_profiled(t, 17, NOW + WINDOW_MS + 2000));
+    join_table_free(t);
+}
+
+static void a_service_is_profiled_for_twice_the_interval_of_its_profiles(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    uint64_t interval = 5 * WINDOW_MS, last = NOW + interval;
+    assert_true(join_table_profiled(t, 77, NOW));
+    assert_true(join_table_profiled(t, 77, NOW + 200)); /* of another kind */
+    assert_false(join_table_is_profiled(t, 77, NOW + WINDOW_MS + 2000));
+    assert_true(join_table_profiled(t, 77, last));
+    assert_true(join_table_is_profiled(t, 77, last + 2 * interval - 2000));
+    assert_false(join_table_is_profiled(t, 77, last + 2 * interval + 2000));
+    assert_true(join_table_profiled(t, 77, last + 4000 * 1000)); /* it has begun anew */
+    assert_false(join_table_is_profiled(t, 77, last + 4000 * 1000 + WINDOW_MS + 2000));
+    join_table_free(t);
+}
+
+/* None takes another's place, up to the maximum; beyond it who has none is told so, until some are
+ * not profiled any more. */
+static void services_do_not_push_each_other_out(void **state)
+{
+    (void)state;
+    struct join_table *t = table_rig_new(MIB);
+    unsigned n_cut = 0;
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_is_profiled(t, k, NOW));
+    for (unsigned k = 1; k <= 2 * JOIN_SERVICES_MAX; k++) {
+        bool noted = join_table_profiled(t, 1000000 + k, NOW);
+        n_cut += !noted;
+        assert_int_equal(join_table_is_profiled(t, 1000000 + k, NOW), noted);
+    }
+    assert_in_range(n_cut, JOIN_SERVICES_MAX, 2 * JOIN_SERVICES_MAX);
+    for (unsigned k = 1; k <= JOIN_SERVICES_MAX; k++)
+        assert_true(join_table_profiled(t, 2000000 + k, NOW + 2 * WINDOW_MS));
     join_table_free(t);
 }
 
@@ -560,6 +652,7 @@ int main(void)
         cmocka_unit_test(clocks_of_workers_may_differ),
         cmocka_unit_test(a_sample_before_its_span_is_late_once),
         cmocka_unit_test(a_label_alone_waits_too),
+        cmocka_unit_test(what_waits_takes_a_trace_over),
         cmocka_unit_test(a_sample_whose_span_never_comes_is_unknown_once),
         cmocka_unit_test(a_span_after_the_window_does_not_take_samples_over),
         cmocka_unit_test(a_sample_after_the_window_begins_anew),
@@ -567,9 +660,12 @@ int main(void)
         cmocka_unit_test(figures_add_up_by_measure_and_stop_at_their_limits),
         cmocka_unit_test(types_past_a_spans_limit_are_other),
         cmocka_unit_test(without_room_for_figures_samples_are_unknown_at_once),
+        cmocka_unit_test(what_was_taken_is_the_named_spans_when_it_leaves),
         cmocka_unit_test(statistics_say_what_is_there),
         cmocka_unit_test(types_are_numbered_by_name),
         cmocka_unit_test(services_are_profiled_for_a_window),
+        cmocka_unit_test(a_service_is_profiled_for_twice_the_interval_of_its_profiles),
+        cmocka_unit_test(services_do_not_push_each_other_out),
         cmocka_unit_test(each_key_has_so_many_values),
         cmocka_unit_test(without_memory_nothing_breaks),
         cmocka_unit_test(a_random_history_counts_every_sample_once),

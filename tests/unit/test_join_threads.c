@@ -18,11 +18,13 @@
 #include "processors/join/table/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
+#include "wire/protobuf.h"
 
 #define THREADS 4
 #define STEPS 30000
 #define IDS 8000
 #define WINDOW_MS 2000
+#define FAMILY 256u
 #define SERVICE 77
 
 struct shared {
@@ -112,13 +114,13 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
 {
     struct join_table *table = t->shared->table;
     static _Thread_local union {
-        struct join_relative family[JOIN_FAMILY_MAX];
+        struct join_relative family[FAMILY];
         struct join_neighbour near[JOIN_NEIGHBOURS_MAX];
     } u;
     unsigned n;
     struct join_looked more;
     if (random % 3 == 0) {
-        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, &more);
+        n = join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE, u.family, FAMILY, &more);
         for (unsigned i = 0; i < n; i++)
             t->n_broken += u.family[i].span_id != u.family[i].start_ns ||
                            u.family[i].thread != 1 + u.family[i].span_id % 3;
@@ -130,7 +132,11 @@ static void ask_around(struct thread *t, uint64_t random, const uint8_t *trace, 
                            u.near[i].span_id % 3 != random / 3 % 3;
     } else {
         const struct join_sample s = {.trace_id = trace, .span_id = span, .count = 1};
-        (void)join_table_add(table, &s, NULL, NULL);
+        const struct join_taken taken = {.n_times = 2, .value = br_load64(span)};
+        struct join_taken_cursor cursor = {0};
+        join_table_take(table, &s, &taken, (const uint64_t[]){1, 2}, NULL, 1, &t->tally);
+        while (join_table_taken(table, trace, span, &cursor))
+            t->n_broken += cursor.taken.value != br_load64(span) || cursor.times[1] != 2;
     }
 }
 
@@ -312,12 +318,12 @@ static void families_are_whole_whoever_enters_them(void **state)
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(pthread_join(threads[i].id, NULL), 0);
     for (uint64_t n = 0; n < TRACES; n++) {
-        struct join_relative family[JOIN_FAMILY_MAX];
+        struct join_relative family[FAMILY];
         uint8_t trace[16] = {0};
         struct join_looked more;
         memcpy(trace, &(uint64_t){n + 1}, 8);
         n_missing += 2 * EACH - join_table_family(table, trace, (const uint8_t *)"shop", 4, SERVICE,
-                                                  family, &more);
+                                                  family, FAMILY, &more);
     }
     assert_int_equal(n_missing, 0);
     join_table_free(table);

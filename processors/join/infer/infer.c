@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "wire/protobuf.h"
 
 #define THREADS_MAX 65536
 #define OPEN_MAX 64u /* at a time on one thread; of more none is chosen */
@@ -13,6 +14,7 @@ struct near {
     unsigned n;
     uint64_t since_ns; /* what was open before is not all known */
     struct join_neighbour *spans;
+    struct join_figures **shares; /* of each, once somebody has asked */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -40,6 +42,8 @@ static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, u
     struct join_looked looked;
     unsigned n = join_table_neighbours(infer->table, thread, process, found, &looked);
     infer->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
+    if (infer->cut)
+        *infer->cut += looked.more;
     struct near *near = br_arena_calloc(infer->arena, 1, sizeof *near);
     if (!near)
         return NULL;
@@ -53,7 +57,7 @@ static struct near *infer_read_near(struct join_infer *infer, uint32_t thread, u
     return near;
 }
 
-static const struct near *infer_near_of(struct join_infer *infer, const struct join_identity *where)
+static struct near *infer_near_of(struct join_infer *infer, const struct join_identity *where)
 {
     const uint32_t key[] = {where->hashes[JOIN_THREAD_ID], where->hashes[JOIN_PROCESS]};
     if (!infer->threads)
@@ -165,20 +169,18 @@ static const struct join_neighbour *infer_span_at(struct join_infer *infer, cons
     return infer_deepest(near, open, n);
 }
 
-const struct join_neighbour *join_infer_span(struct join_infer *infer,
-                                             const struct join_reading *reading,
-                                             const struct join_identity *where)
+/* The one span that all those timestamps are of; NULL: none, or too many steps. */
+static const struct join_neighbour *infer_span_of(struct join_infer *infer, const struct near *near,
+                                                  const struct join_identity *where,
+                                                  const uint64_t *times, uint64_t n_times)
 {
-    const struct near *near = infer_near_of(infer, where);
     const struct join_neighbour *span = NULL;
-    if (infer->steps + (near ? reading->n_times * near->n : 0) > JOIN_STEPS_MAX) {
+    if (infer->steps + n_times * near->n > JOIN_STEPS_MAX) {
         infer->n_cut++;
         return NULL;
     }
-    if (!near || !infer_read_times(infer, reading))
-        return NULL;
-    for (uint64_t k = 0; k < reading->n_times; k++) {
-        const struct join_neighbour *one = infer_span_at(infer, near, where, infer->times[k]);
+    for (uint64_t k = 0; k < n_times; k++) {
+        const struct join_neighbour *one = infer_span_at(infer, near, where, times[k]);
         if (!one || (span && one != span))
             return NULL;
         span = one;
@@ -188,4 +190,78 @@ const struct join_neighbour *join_infer_span(struct join_infer *infer,
         }
     }
     return span;
+}
+
+const struct join_neighbour *join_infer_span(struct join_infer *infer,
+                                             const struct join_reading *reading,
+                                             const struct join_identity *where)
+{
+    const struct near *near = infer_near_of(infer, where);
+    infer->n_cut += !near && infer->steps > JOIN_STEPS_MAX;
+    if (!near || !infer_read_times(infer, reading))
+        return NULL;
+    return infer_span_of(infer, near, where, infer->times, reading->n_times);
+}
+
+/* --- Figures --- */
+
+struct join_thread_ids join_thread_ids_of(const struct join_identity *where)
+{
+    const uint32_t thread = where->hashes[JOIN_THREAD_ID], process = where->hashes[JOIN_PROCESS];
+    const uint32_t trace[] = {thread, process, ~thread, ~process}, span[] = {thread, process};
+    struct join_thread_ids ids;
+    memcpy(ids.trace, trace, sizeof ids.trace);
+    memcpy(ids.span, span, sizeof ids.span);
+    return ids;
+}
+
+static void infer_add_share(struct join_infer *infer, struct near *near,
+                            const struct join_neighbour *span, const struct join_taken *taken)
+{
+    struct join_figures **share = &near->shares[span - near->spans];
+    struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
+    if (!*share)
+        *share = br_arena_calloc(infer->arena, 1, join_table_figures_size(infer->table));
+    if (!*share) {
+        infer->n_cut++;
+        return;
+    }
+    sample.span_id = (const uint8_t *)&span->span_id;
+    join_figures_add_sample(infer->table, *share, &sample, false);
+}
+
+/* Shares out what was taken on a thread. */
+static void infer_share_near(struct join_infer *infer, struct near *near,
+                             const struct join_identity *where)
+{
+    const struct join_thread_ids ids = join_thread_ids_of(where);
+    struct join_taken_cursor cursor = {0};
+    near->shares = br_arena_calloc(infer->arena, near->n + 1u, sizeof *near->shares);
+    while (near->shares && join_table_taken(infer->table, ids.trace, ids.span, &cursor)) {
+        const struct join_taken *taken = &cursor.taken;
+        const struct join_identity its = {.hashes = {[JOIN_HOST] = taken->host,
+                                                     [JOIN_CONTAINER] = taken->container,
+                                                     [JOIN_SERVICE] = taken->service}};
+        infer->steps += JOIN_STEPS_PER_LOOK;
+        const struct join_neighbour *span =
+            infer_span_of(infer, near, &its, cursor.times, taken->n_times);
+        if (span)
+            infer_add_share(infer, near, span, taken);
+    }
+}
+
+const struct join_figures *join_infer_share(struct join_infer *infer,
+                                            const struct join_identity *where,
+                                            const uint8_t *trace_id, const uint8_t *span_id)
+{
+    struct near *near = infer_near_of(infer, where);
+    if (!near)
+        return NULL;
+    if (!near->shares)
+        infer_share_near(infer, near, where);
+    infer->steps += near->n;
+    for (unsigned i = 0; near->shares && i < near->n && infer->steps <= JOIN_STEPS_MAX; i++)
+        if (infer_same_span(&near->spans[i], trace_id, br_load64(span_id)))
+            return near->shares[i];
+    return NULL;
 }

@@ -18,6 +18,7 @@ struct join_infer {
     struct join_table *table;
     struct br_arena *arena;
     struct br_map *threads; /* of this item: thread and process -> their spans */
+    double *cut;            /* NULL, or counts threads of which not all spans were read */
     uint64_t *times;
     uint64_t cap;
     uint64_t steps; /* done so far: past JOIN_STEPS_MAX nothing is inferred */
@@ -29,6 +30,19 @@ void join_infer_release(struct join_infer *infer);
 
 /* Whether the sample says enough; `where` is what it and its resource say. */
 bool join_infer_may(const struct join_reading *reading, const struct join_identity *where);
+
+/* The ids under which the timestamps of samples of a thread and its process are kept
+ * (join_table_take). */
+struct join_thread_ids {
+    uint8_t trace[16], span[8];
+};
+struct join_thread_ids join_thread_ids_of(const struct join_identity *where);
+
+/* What a span has of the samples that name none, with counters behind; NULL: nothing, or no memory.
+ * `where` is what the span and its resource say, with thread and process. */
+const struct join_figures *join_infer_share(struct join_infer *infer,
+                                            const struct join_identity *where,
+                                            const uint8_t *trace_id, const uint8_t *span_id);
 
 /* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
  * one may be. Lives as long as the arena. */

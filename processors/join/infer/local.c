@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
@@ -177,12 +178,14 @@ static void locals_forget(struct join_locals *locals)
 void join_locals_release(struct join_locals *locals)
 {
     locals_forget(locals);
+    br_free(locals->read);
+    locals->read = NULL;
 }
 
 #define KEY_LEN 24
 
-static const struct join_local *locals_add(struct join_locals *locals, const uint8_t key[KEY_LEN],
-                                           const struct join_relative *spans, unsigned count)
+static struct join_local *locals_add(struct join_locals *locals, const uint8_t key[KEY_LEN],
+                                     const struct join_relative *spans, unsigned count)
 {
     struct join_local *local = local_new(&locals->arena, count);
     if (!local && locals->arena.full) {
@@ -206,6 +209,7 @@ static void locals_begin(struct join_locals *locals)
 {
     uint64_t high = join_table_hash(locals->table, "high", 4);
     locals->multiplier = high << 32 | join_table_hash(locals->table, "low", 3) | 1;
+    locals->read = br_calloc(locals->max_spans, sizeof *locals->read);
     locals_forget(locals);
 }
 
@@ -213,7 +217,6 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash)
 {
-    struct join_relative spans[JOIN_FAMILY_MAX];
     uint8_t key[KEY_LEN];
     if (locals->newest && locals->newest->service_hash == service_hash &&
         memcmp(locals->newest->trace_id, trace_id, sizeof locals->newest->trace_id) == 0)
@@ -223,15 +226,15 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
     if (!locals->multiplier)
         locals_begin(locals);
     locals->newest = locals->known ? br_map_get(locals->known, key, sizeof key) : NULL;
-    if (locals->newest || locals->steps > JOIN_STEPS_MAX)
+    if (locals->newest || locals->steps > JOIN_STEPS_MAX || !locals->read)
         return locals->newest;
     struct join_looked looked;
     unsigned n = join_table_family(locals->table, trace_id, service, service_len, service_hash,
-                                   spans, &looked);
+                                   locals->read, locals->max_spans, &looked);
     *locals->cut += looked.more;
     locals->steps += (looked.steps + 1) * (uint64_t)JOIN_STEPS_PER_LOOK;
     br_steps_add((looked.steps + 1) * (size_t)JOIN_STEPS_PER_LOOK);
-    locals->newest = locals_add(locals, key, spans, n);
+    locals->newest = locals_add(locals, key, locals->read, n);
     return locals->newest;
 }
 
@@ -268,17 +271,22 @@ uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t
 
 /* --- Reading ---------------------------------------------------------------------------- */
 
-/* The number of the span in its local tree, whose root it is and in which there are others; or
- * JOIN_NO_SPAN. */
+/* The number of the span in its local tree, or JOIN_NO_SPAN. */
 static uint32_t credit_read_tree(struct join_credit *credit, const struct join_found *named)
 {
     credit->local =
         join_locals_get(&credit->locals, named->trace, named->service, named->service_len,
                         join_service_hash(named->service, named->service_len));
-    credit->n_cut += !credit->local && credit->locals.steps > JOIN_STEPS_MAX;
-    uint32_t i = credit->local && credit->local->n > 1 ? join_local_find(credit->local, named->span)
-                                                       : JOIN_NO_SPAN;
-    return i != JOIN_NO_SPAN && !credit->local->parents[i] ? i : JOIN_NO_SPAN;
+    return credit->local ? join_local_find(credit->local, named->span) : JOIN_NO_SPAN;
+}
+
+bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named)
+{
+    if (!named->has_trace || !named->service_len)
+        return false;
+    uint32_t i = credit_read_tree(credit, named);
+    credit->n_cut += !credit->local;
+    return i != JOIN_NO_SPAN && !credit->local->parents[i];
 }
 
 static bool credit_read_numbers(struct join_credit *credit, const struct join_reading *reading)
@@ -297,113 +305,238 @@ static bool credit_read_numbers(struct join_credit *credit, const struct join_re
     return true;
 }
 
-/* --- Adding ----------------------------------------------------------------------------- */
-
-/* A run of timestamps that are one span's. */
-struct share {
-    uint32_t span;
-    uint64_t value, n_times;
-};
-
-struct added {
-    const struct join_credit *credit;
-    const struct join_sample *sample;
-};
-
-static void credit_on_added(void *arg, const struct join_span *span)
-{
-    const struct added *added = arg;
-    if (added->credit->on_credited)
-        added->credit->on_credited(added->credit->arg, span, added->sample);
-}
-
-static bool credit_add(const struct join_credit *credit, const struct join_sample *sample)
-{
-    struct added added = {credit, sample};
-    return join_table_add(credit->locals.table, sample, credit_on_added, &added);
-}
-
-static void credit_add_share(struct join_credit *credit, const struct join_meaning *meaning,
-                             const struct share *share, bool has_value,
-                             const struct join_found *named, const struct join_sample *sample)
-{
-    struct join_sample own = *sample;
-    const uint64_t *id = &credit->local->spans[share->span].span_id;
-    join_meaning_apply(meaning, share->value, has_value, share->n_times, &own);
-    own.trace_id = named->trace;
-    if (br_load64(named->span) != *id) {
-        own.span_id = (const uint8_t *)id;
-        own.under = named->span;
-        own.passed = credit_add(credit, &own);
-        own.under = NULL;
-    }
-    own.span_id = named->span;
-    (void)(own.passed ? join_table_add(credit->locals.table, &own, NULL, NULL)
-                      : credit_add(credit, &own));
-}
-
-/* The span that all timestamps are of, or JOIN_NO_SPAN. Puts each timestamp's span in its place. */
-static uint32_t credit_spans_of_times(struct join_credit *credit,
-                                      const struct join_reading *reading, uint32_t root)
-{
-    uint32_t all = JOIN_NO_SPAN;
-    bool one = true;
-    for (uint64_t i = 0; i < reading->n_times; i++) {
-        uint32_t span = join_local_open(credit->local, root, credit->times[i],
-                                        reading->where.hashes[JOIN_THREAD_ID],
-                                        reading->where.hashes[JOIN_THREAD_NAME]);
-        one = one && (i == 0 || span == all);
-        all = span;
-        credit->times[i] = span;
-    }
-    return one ? all : JOIN_NO_SPAN;
-}
-
 static uint64_t credit_sum(uint64_t left, uint64_t right)
 {
     uint64_t sum;
     return __builtin_add_overflow(left, right, &sum) ? UINT64_MAX : sum;
 }
 
-/* Whether the steps that so many timestamps take are left. */
-static bool credit_may_take(struct join_credit *credit, uint64_t n_times)
+/* Of a value that is none, as of a negative one, nothing counts. */
+static uint64_t credit_sum_of(const uint64_t *values, uint64_t n)
 {
-    uint64_t steps = n_times * (credit->local->n + 1);
-    if (credit->locals.steps + steps > JOIN_STEPS_MAX) {
-        credit->n_cut++;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if ((int64_t)values[i] > 0)
+            sum = credit_sum(sum, values[i]);
+    return sum;
+}
+
+bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
+                      const struct join_reading *reading, const struct join_identity *where,
+                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally)
+{
+    bool apart = reading->n_values == reading->n_times;
+    if ((reading->n_values && !apart && reading->n_times > JOIN_TIMES_MAX) ||
+        !credit_read_numbers(credit, reading))
         return false;
+    struct join_taken taken = {.unit_ns = meaning->unit_ns,
+                               .period_ns = meaning->period_ns,
+                               .type = meaning->type,
+                               .measure = (uint8_t)meaning->measure,
+                               .counts = meaning->counts,
+                               .allocates = meaning->allocates,
+                               .has_value = reading->n_values,
+                               .is_part = reading->n_times > JOIN_TIMES_MAX,
+                               .thread = where->hashes[JOIN_THREAD_ID],
+                               .thread_name = where->hashes[JOIN_THREAD_NAME],
+                               .host = where->hashes[JOIN_HOST],
+                               .container = where->hashes[JOIN_CONTAINER],
+                               .service = where->hashes[JOIN_SERVICE],
+                               .function = sample->function};
+    for (uint64_t i = 0; i < reading->n_times; i += JOIN_TIMES_MAX) {
+        uint64_t rest = reading->n_times - i;
+        taken.n_times = rest < JOIN_TIMES_MAX ? (uint32_t)rest : JOIN_TIMES_MAX;
+        taken.n_values = apart ? taken.n_times : 0;
+        taken.value = apart ? credit_sum_of(credit->values + i, taken.n_times) : reading->value;
+        join_table_take(credit->locals.table, sample, &taken, credit->times + i, credit->values + i,
+                        now_ms, tally);
     }
-    credit->locals.steps += steps;
     return true;
 }
 
-bool join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
+/* --- Sharing out --- */
+
+/* Timestamps that are one span's, one behind the other. */
+typedef void run_of_times_fn(void *arg, uint32_t span, uint64_t value, uint64_t n_times);
+
+/* Whether the steps that so many timestamps take are left. */
+static bool locals_may_take(struct join_locals *locals, const struct join_local *local,
+                            uint64_t n_times)
+{
+    uint64_t steps = n_times * (local->n + 1);
+    if (locals->steps + steps > JOIN_STEPS_MAX) {
+        locals->n_cut++;
+        return false;
+    }
+    locals->steps += steps;
+    return true;
+}
+
+/* Calls `fn` for the spans at or below `root` that were open at `times`, which become the spans'
+ * numbers. Where there is one value for several of them all is the root's. */
+static void local_share_out(const struct join_local *local, uint32_t root,
+                            const struct join_taken *taken, uint64_t *times, const uint64_t *values,
+                            run_of_times_fn *fn, void *arg)
+{
+    bool one = true;
+    for (uint32_t i = 0; i < taken->n_times; i++) {
+        times[i] = join_local_open(local, root, times[i], taken->thread, taken->thread_name);
+        one = one && times[i] == times[0];
+    }
+    if (one || (taken->has_value && !taken->n_values)) {
+        fn(arg, one ? (uint32_t)times[0] : root, taken->value, taken->n_times);
+        return;
+    }
+    for (uint32_t i = 0, from = 0; i < taken->n_times; i++) {
+        if (i + 1 < taken->n_times && times[i + 1] == times[from])
+            continue;
+        fn(arg, (uint32_t)times[from],
+           taken->n_values ? credit_sum_of(values + from, i + 1 - from) : 0, i + 1 - from);
+        from = i + 1;
+    }
+}
+
+struct sharing {
+    struct join_locals *locals;
+    struct join_local *local;
+    const struct join_taken *taken;
+    uint32_t named;
+};
+
+static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
+{
+    struct sharing *sharing = arg;
+    struct join_local *local = sharing->local;
+    struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
+    struct join_figures **share = &local->shares[span];
+    if (!*share)
+        *share = br_arena_calloc(&sharing->locals->arena, 1,
+                                 join_table_figures_size(sharing->locals->table));
+    if (!*share) {
+        sharing->locals->n_cut++;
+        return;
+    }
+    sample.span_id = (const uint8_t *)&local->spans[span].span_id;
+    bool stays = sharing->taken->is_part || n_times != sharing->taken->n_times ||
+                 !sharing->locals->link_spans;
+    if (span != sharing->named && stays)
+        sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
+    join_figures_add_sample(sharing->locals->table, *share, &sample, false);
+}
+
+/* Shares out what was taken of samples that name one span. */
+static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
+{
+    struct join_taken_cursor cursor = {0};
+    struct sharing sharing = {locals, local, &cursor.taken, named};
+    const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
+    while (join_table_taken(locals->table, local->trace_id, span_id, &cursor)) {
+        locals->steps += JOIN_STEPS_PER_LOOK;
+        br_steps_add(JOIN_STEPS_PER_LOOK);
+        if (local->parents[named] || !locals_may_take(locals, local, cursor.taken.n_times))
+            sharing_add(&sharing, named, cursor.taken.value, cursor.taken.n_times);
+        else
+            local_share_out(local, named, &cursor.taken, cursor.times, cursor.values, sharing_add,
+                            &sharing);
+    }
+}
+
+const struct join_figures *join_locals_share(struct join_locals *locals,
+                                             const struct join_local *local, uint32_t span)
+{
+    struct join_local *own = locals->newest;
+    if (local != own)
+        return NULL;
+    if (!own->shared && own->figures) {
+        own->shares = br_arena_calloc(&locals->arena, own->n, sizeof *own->shares);
+        for (uint32_t i = 0; own->shares && i < own->n; i++)
+            if (own->spans[i].taken)
+                locals_share_named(locals, own, i);
+    }
+    own->shared = true;
+    return own->shares ? own->shares[span] : NULL;
+}
+
+void join_taken_add(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                    struct join_figures *figures)
+{
+    struct join_taken_cursor cursor = {0};
+    while (join_table_taken(table, trace_id, span_id, &cursor)) {
+        struct join_sample sample =
+            join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
+        sample.span_id = span_id;
+        sample.function = 0; /* there are no counters behind */
+        join_figures_add_sample(table, figures, &sample, false);
+    }
+}
+
+/* --- Counters by span name --- */
+
+struct crediting {
+    struct join_credit *credit;
+    const struct join_meaning *meaning;
+    const struct join_found *named;
+    const struct join_sample *sample;
+    bool has_value;
+};
+
+static void crediting_on_found(void *arg, const struct join_span *span)
+{
+    const struct crediting *crediting = arg;
+    crediting->credit->on_credited(crediting->credit->arg, span, crediting->sample);
+}
+
+static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_times)
+{
+    struct crediting crediting = *(const struct crediting *)arg;
+    struct join_sample own = *crediting.sample;
+    join_meaning_apply(crediting.meaning, value, crediting.has_value, n_times, &own);
+    own.trace_id = crediting.named->trace;
+    own.span_id = (const uint8_t *)&crediting.credit->local->spans[span].span_id;
+    crediting.sample = &own;
+    join_table_find(crediting.credit->locals.table, own.trace_id, own.span_id, crediting_on_found,
+                    &crediting);
+}
+
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+                                   const struct join_found *named)
+{
+    if (!join_credit_may_be_root(credit, named) ||
+        !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
+        !credit_read_numbers(credit, reading))
+        return NULL;
+    const struct join_local *local = credit->local;
+    uint32_t root = join_local_find(local, named->span), all = root;
+    for (uint64_t i = 0; i < reading->n_times; i++) {
+        uint32_t span =
+            join_local_open(local, root, credit->times[i], reading->where.hashes[JOIN_THREAD_ID],
+                            reading->where.hashes[JOIN_THREAD_NAME]);
+        if (i && span != all)
+            return NULL;
+        all = span;
+    }
+    return all == root ? NULL : (const uint8_t *)&local->spans[all].span_id;
+}
+
+void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
                        const struct join_reading *reading, const struct join_found *named,
                        const struct join_sample *sample)
 {
-    if (!reading->n_times || !named->has_trace || !named->service_len)
-        return false;
     uint32_t root = credit_read_tree(credit, named);
-    if (root == JOIN_NO_SPAN || !credit_may_take(credit, reading->n_times) ||
+    struct crediting crediting = {credit, meaning, named, sample, reading->n_values};
+    const struct join_taken taken = {
+        .thread = reading->where.hashes[JOIN_THREAD_ID],
+        .thread_name = reading->where.hashes[JOIN_THREAD_NAME],
+        .has_value = reading->n_values,
+        .n_times = (uint32_t)reading->n_times,
+        .n_values = reading->n_values == reading->n_times ? (uint32_t)reading->n_values : 0,
+        .value = reading->value};
+    if (root == JOIN_NO_SPAN)
+        return;
+    if (!locals_may_take(&credit->locals, credit->local, reading->n_times) ||
         !credit_read_numbers(credit, reading))
-        return false;
-    uint32_t one = credit_spans_of_times(credit, reading, root);
-    if (one == root ||
-        (one == JOIN_NO_SPAN && reading->n_values && reading->n_values != reading->n_times))
-        return false; /* values that are of no timestamp cannot be shared out */
-    struct share share = {.span = one, .value = reading->value, .n_times = reading->n_times};
-    if (one == JOIN_NO_SPAN) {
-        share = (struct share){.span = (uint32_t)credit->times[0]};
-        for (uint64_t i = 0; i < reading->n_times; i++) {
-            if (credit->times[i] != share.span) {
-                credit_add_share(credit, meaning, &share, reading->n_values, named, sample);
-                share = (struct share){.span = (uint32_t)credit->times[i]};
-            }
-            share.n_times++;
-            if (reading->n_values && (int64_t)credit->values[i] > 0)
-                share.value = credit_sum(share.value, credit->values[i]);
-        }
-    }
-    credit_add_share(credit, meaning, &share, reading->n_values, named, sample);
-    return true;
+        crediting_add(&crediting, root, reading->value, reading->n_times);
+    else
+        local_share_out(credit->local, root, &taken, credit->times, credit->values, crediting_add,
+                        &crediting);
 }

@@ -24,8 +24,10 @@
 struct join_local {
     uint8_t trace_id[16];
     uint64_t service_hash;
-    uint64_t multiplier; /* of the slots */
-    bool figures;        /* some of them have figures */
+    uint64_t multiplier;          /* of the slots */
+    bool figures;                 /* some of them have figures */
+    bool shared;                  /* `shares` are made */
+    struct join_figures **shares; /* of each span, of what was taken; NULL: nothing */
     unsigned n;
     unsigned slot_bits;
     struct join_relative *spans;
@@ -38,15 +40,19 @@ struct join_local {
 #define JOIN_LOCALS_BYTES (512u << 10) /* of an item's trees; past it they are forgotten */
 
 /* The trees that the samples or spans of one item belong to, each read once: zeroed at first, then
- * `table` and `cut` set. Reading counts in `steps`. */
+ * `table`, `max_spans` and `cut` set. Reading counts in `steps`. */
 struct join_locals {
     struct join_table *table;
-    double *cut;    /* counts traces of which not all spans of the service were read */
-    uint64_t steps; /* done so far; past JOIN_STEPS_MAX nothing is looked up */
+    bool link_spans;            /* samples that are one span's leave with its link */
+    unsigned max_spans;         /* of a tree, at most JOIN_FAMILY_MAX */
+    struct join_relative *read; /* room for so many */
+    double *cut;                /* counts traces of which not all spans of the service were read */
+    uint64_t steps;             /* done so far; past JOIN_STEPS_MAX nothing is looked up */
     uint64_t multiplier;
     struct br_arena arena;
-    struct br_map *known;            /* by trace and service */
-    const struct join_local *newest; /* the one asked for last */
+    struct br_map *known;      /* by trace and service */
+    struct join_local *newest; /* the one asked for last */
+    uint64_t n_cut; /* samples that are the span's they name, for want of steps or memory */
 };
 
 /* The tree of a trace (16 bytes) and a service; NULL when there were too many steps, or no memory.
@@ -54,6 +60,16 @@ struct join_locals {
 const struct join_local *join_locals_get(struct join_locals *locals, const uint8_t *trace_id,
                                          const uint8_t *service, size_t service_len,
                                          uint64_t service_hash);
+/* What a span has of samples with timestamps that name it or the root above it: those that were
+ * taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory. */
+const struct join_figures *join_locals_share(struct join_locals *locals,
+                                             const struct join_local *local, uint32_t span);
+
+/* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
+ */
+void join_taken_add(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                    struct join_figures *figures);
+
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
 /* The number of a span among them, or JOIN_NO_SPAN. */
@@ -74,13 +90,14 @@ uint32_t join_local_open(const struct join_local *local, uint32_t root, uint64_t
 /* --- Samples of a local tree ------------------------------------------------------------ */
 
 /*
- * Credits a sample to the span that it names, unless that is the root of a local tree and the
- * sample has timestamps: then each of them is the deepest span's that was open there, as far as its
- * thread tells. What was another's still counts for the span that was named
- * (join_figures.passed_ns), and for every span above by being below it.
+ * A sample is the span's that it names, unless that is the root of a local tree and the sample has
+ * timestamps: then each of them is the deepest span's that was open there, as far as its thread
+ * tells. The table keeps the timestamps (join_table_take), and whose they are is found out when a
+ * span's figures are asked for, by all spans that have come by then. Counters by span name cannot
+ * wait: they go by the spans that came before the sample.
  */
 
-/* Called under the table's lock for each span that a sample's figures were added to. */
+/* Called under the table's lock for each span that a sample was taken in. */
 typedef void join_credited_fn(void *arg, const struct join_span *span,
                               const struct join_sample *sample);
 
@@ -89,16 +106,29 @@ struct join_credit {
     struct br_arena *arena;
     join_credited_fn *on_credited; /* NULL: nobody wants to know */
     void *arg;
-    struct join_locals locals;      /* `table` and `cut` are set; released by whoever made this */
+    struct join_locals locals;      /* set up and released by whoever made this */
     const struct join_local *local; /* of the sample at hand */
     uint64_t *times, *values;       /* of the sample at hand */
     uint64_t cap;                   /* of both */
     uint64_t n_cut; /* samples that would have taken too many steps, and are the span's they name */
 };
 
-/* Adds the sample's figures to the spans that were open at its timestamps. False when all of it
- * belongs to the span that it names and was found, or there is no memory: then nothing was added.
- * `sample` has what is said of the named span, but for what the meaning says. */
-bool join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
+/* Whether a span that was found may be the root of a local tree. */
+bool join_credit_may_be_root(struct join_credit *credit, const struct join_found *named);
+
+/* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
+ * taken. False where that cannot be done: its values are of no timestamp, and there are too many of
+ * them; or there is no memory. */
+bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
+                      const struct join_reading *reading, const struct join_identity *where,
+                      const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
+
+/* The one span below the named one, a root, that was open at all timestamps, as far as spans have
+ * come; NULL: the named one, or several. Lives as long as join_locals_get says. */
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+                                   const struct join_found *named);
+
+/* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
+void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
                        const struct join_reading *reading, const struct join_found *named,
                        const struct join_sample *sample);

@@ -111,6 +111,26 @@ static bool figures_is_own(const struct join_figures *figures, const struct join
     return memcmp(figures->under, sample->span_id, sizeof figures->under) == 0;
 }
 
+static void figures_add_taken(struct join_figures *figures, const struct join_sample *sample)
+{
+    figures->taken = true;
+    if (sample->measure < JOIN_WALL_TIME)
+        figures_add_amount(&figures->taken_ns[sample->measure], sample->time_ns);
+    if (sample->measure < JOIN_OTHER)
+        figures_add_count(&figures->taken_count[sample->measure], sample->count);
+    figures_add_amount(&figures->taken_allocated_bytes, sample->allocated_bytes);
+}
+
+/* The sample is the span's own now. */
+void join_figures_untake(struct join_figures *figures, const struct join_sample *sample)
+{
+    if (sample->measure < JOIN_WALL_TIME)
+        figures->taken_ns[sample->measure] -= sample->time_ns;
+    if (sample->measure < JOIN_OTHER)
+        figures->taken_count[sample->measure] -= sample->count;
+    figures->taken_allocated_bytes -= sample->allocated_bytes;
+}
+
 void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
                              const struct join_sample *sample, bool waits)
 {
@@ -120,9 +140,8 @@ void join_figures_add_sample(const struct join_table *table, struct join_figures
     figures_add_type(figures, sample->type, waits);
     if (sample->profile_id)
         memcpy(figures->profile_id, sample->profile_id, 16);
-    if (sample->passed) {
-        if (sample->measure < JOIN_WALL_TIME)
-            figures_add_amount(&figures->passed_ns[sample->measure], sample->time_ns);
+    if (sample->taken) {
+        figures_add_taken(figures, sample);
         return;
     }
     figures_add_count(&figures->count[sample->measure], sample->count);
@@ -141,7 +160,7 @@ uint64_t join_figures_cpu_ns(const struct join_figures *figures)
     uint64_t ns[JOIN_WALL_TIME];
     for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
         ns[m] = figures->time_ns[m];
-        figures_add_amount(&ns[m], figures->passed_ns[m]);
+        figures_add_amount(&ns[m], figures->taken_ns[m]);
     }
     return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
@@ -178,6 +197,60 @@ void join_figures_add_top(struct join_figures *into, struct join_top *into_top, 
         join_top_add(into_top, max, &into->n_top, from_top[i].function, from_top[i].value);
 }
 
+uint64_t join_times(uint64_t left, uint64_t right)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
+}
+
+void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+                        uint64_t n_times, struct join_sample *ret)
+{
+    uint64_t time_ns = 0, count = n_times ? n_times : 1;
+    if (meaning->unit_ns) {
+        time_ns = has_value ? join_times(value, meaning->unit_ns)
+                            : join_times(n_times, meaning->period_ns);
+        if (!n_times && meaning->period_ns)
+            count = time_ns / meaning->period_ns +
+                    (time_ns % meaning->period_ns >= (meaning->period_ns + 1) / 2);
+    } else if (meaning->counts && has_value) {
+        count = value;
+    }
+    if (meaning->measure == JOIN_CPU_COUNT)
+        time_ns = join_times(count, meaning->period_ns);
+    ret->measure = meaning->measure;
+    ret->time_ns = time_ns;
+    ret->count = count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
+    ret->type = meaning->type;
+    ret->value = meaning->measure < JOIN_OTHER ? time_ns : has_value ? value : count;
+    ret->allocated_bytes = meaning->allocates ? value : 0;
+    ret->profile_id = meaning->has_profile_id ? meaning->profile_id : NULL;
+}
+
+struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
+                                     uint64_t n_times)
+{
+    const struct join_meaning meaning = {.type = taken->type,
+                                         .measure = (enum join_measure)taken->measure,
+                                         .unit_ns = taken->unit_ns,
+                                         .period_ns = taken->period_ns,
+                                         .counts = taken->counts,
+                                         .allocates = taken->allocates};
+    struct join_sample sample = {.function = taken->function};
+    join_meaning_apply(&meaning, value, taken->has_value, n_times, &sample);
+    return sample;
+}
+
+const struct join_top *join_figures_top(const struct join_figures *figures)
+{
+    return (const struct join_top *)(const void *)(figures + 1);
+}
+
+size_t join_table_figures_size(const struct join_table *table)
+{
+    return table->figures_size;
+}
+
 /* --- Names ------------------------------------------------------------------------------ */
 
 uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
@@ -208,23 +281,92 @@ const char *join_table_type_name(struct join_table *table, uint16_t type)
     return name;
 }
 
-#define SERVICE_TIME_BITS 24u
+/* --- Services that are being profiled --- */
 
-void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+#define SERVICE_PROBES 256u /* slots that are looked through, one behind the other */
+#define SERVICE_INTERVAL_MAX_S                                                                     \
+    1800u /* between two profiles; past it the service has begun anew                              \
+           */
+
+static uint64_t service_key(const struct join_table *table, uint64_t service)
 {
-    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = (hash & ~time_mask) | (table_tenths(now_ms) / 10 & time_mask);
-    atomic_store_explicit(&table->services[hash >> 52], entry, memory_order_relaxed);
+    return table_mix(table, service) | 1;
+}
+
+static struct service *service_slot(struct join_table *table, uint64_t key, unsigned probe)
+{
+    return &table->services[((key >> 32) + probe) % SERVICE_SLOTS];
+}
+
+/* Workers' clocks differ a little: what is ahead is now. */
+static uint32_t service_passed_s(uint64_t seen, uint32_t now_s)
+{
+    int32_t passed = (int32_t)(now_s - (uint32_t)seen);
+    return passed > 0 ? (uint32_t)passed : 0;
+}
+
+static bool service_is_fresh(const struct join_table *table, uint64_t seen, uint32_t now_s)
+{
+    uint32_t window_s = table->window / 10, interval_s = 2 * (uint32_t)(seen >> 32);
+    return service_passed_s(seen, now_s) <= (window_s > interval_s ? window_s : interval_s);
+}
+
+/* What a profile that comes now makes of it: the time, and how long after the one before. Profiles
+ * of several kinds come in the same second. */
+static uint64_t service_seen_again(uint64_t seen, uint32_t now_s)
+{
+    uint64_t passed = service_passed_s(seen, now_s);
+    uint64_t interval = passed > 1 ? passed : seen >> 32;
+    return (interval <= SERVICE_INTERVAL_MAX_S ? interval << 32 : 0) | now_s;
+}
+
+/* The service's slot, or one that it may have: a free one, or one whose service is not profiled any
+ * more. NULL when there is none. */
+static struct service *service_take(struct join_table *table, uint64_t key, uint32_t now_s)
+{
+    for (unsigned turn = 0; turn < 2; turn++) {
+        for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
+            struct service *service = service_slot(table, key, probe);
+            uint64_t its = atomic_load_explicit(&service->key, memory_order_acquire);
+            uint64_t seen = atomic_load_explicit(&service->seen, memory_order_relaxed);
+            bool free = turn && (!its || !service_is_fresh(table, seen, now_s));
+            if (its == key)
+                return service;
+            if (free && atomic_compare_exchange_strong(&service->key, &its, key)) {
+                atomic_store_explicit(&service->seen, now_s, memory_order_release);
+                return service;
+            }
+            if (!turn && !its)
+                break;
+        }
+    }
+    return NULL;
+}
+
+bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
+{
+    uint32_t now_s = table_tenths(now_ms) / 10;
+    struct service *slot = service_take(table, service_key(table, service), now_s);
+    if (!slot)
+        return false;
+    uint64_t seen = atomic_load_explicit(&slot->seen, memory_order_relaxed);
+    atomic_store_explicit(&slot->seen, service_seen_again(seen, now_s), memory_order_release);
+    return true;
 }
 
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms)
 {
-    uint64_t hash = table_mix(table, service), time_mask = (1u << SERVICE_TIME_BITS) - 1;
-    uint64_t entry = atomic_load_explicit(&table->services[hash >> 52], memory_order_relaxed);
-    uint64_t passed = (table_tenths(now_ms) / 10 - entry) & time_mask;
-    if (passed > time_mask / 2)
-        passed = 0; /* another worker's clock is a little ahead */
-    return entry && ((entry ^ hash) & ~time_mask) == 0 && passed <= table->window / 10;
+    uint64_t key = service_key(table, service);
+    for (unsigned probe = 0; probe < SERVICE_PROBES; probe++) {
+        struct service *slot = service_slot(table, key, probe);
+        uint64_t its = atomic_load_explicit(&slot->key, memory_order_acquire);
+        if (its == key)
+            return service_is_fresh(table, atomic_load_explicit(&slot->seen, memory_order_acquire),
+                                    table_tenths(now_ms) / 10);
+        if (!its)
+            return false;
+    }
+    return false;
 }
 
 bool join_table_value(struct join_table *table, unsigned key, const void *value, size_t len,

@@ -15,7 +15,7 @@
 #define SHARDS (1u << SHARDS_BITS)
 #define WAYS 10u /* slots of a bucket */
 #define KEYS_MAX 32u
-#define SERVICES 4096u
+#define SERVICE_SLOTS (2 * JOIN_SERVICES_MAX)
 #define RESERVED 256u         /* where positions begin, so that zeros are before every tail */
 #define RING_MAX (1ull << 33) /* bytes of a shard: a quarter of what a slot's position can say */
 #define SWEEP_BYTES                                                                                \
@@ -53,13 +53,20 @@ struct record {
     uint64_t pending : 1, has_trace : 1;
     uint64_t dead : 1;    /* a later record took its place */
     uint64_t located : 1; /* whereabouts are at its end */
-    uint64_t spare : 12;
+    uint64_t taken : 1;   /* timestamps of a sample: a struct join_taken follows, then they */
+    uint64_t spare : 11;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
 struct whereabouts {
     uint32_t process, host, container, service;
     uint64_t before; /* the span before it of its thread, as in record */
+};
+
+/* One that is profiled: its hash, 0 where there is none; and when, in seconds, below how long after
+ * the time before. */
+struct service {
+    _Atomic uint64_t key, seen;
 };
 
 struct shard {
@@ -91,6 +98,8 @@ struct join_table {
     _Atomic uint64_t *families; /* where the newest span of each is; see family.c */
     uint64_t families_mask;
     _Atomic uint64_t *threads;  /* likewise, of each thread, families_mask + 1; NULL: none */
+    _Atomic uint64_t *taken;    /* likewise, of each span that samples name, in its shard */
+    _Atomic uint32_t taken_at;  /* when something was taken last, in tenths of a second; 0: never */
     pthread_mutex_t names_lock; /* of everything below */
     char *types[JOIN_TYPES];
     uint8_t type_lens[JOIN_TYPES];
@@ -98,7 +107,7 @@ struct join_table {
     struct br_map *values[KEYS_MAX];
     struct br_map *functions; /* name -> its number */
     struct br_map *series;
-    _Atomic uint64_t services[SERVICES]; /* hash with its low 24 bits replaced by the time seen */
+    struct service services[SERVICE_SLOTS];
 };
 
 static inline uint64_t table_mix(const struct join_table *table, uint64_t v)
@@ -231,15 +240,12 @@ static inline struct join_top *figures_top(struct join_figures *figures)
 /* The record's figures, made where there are none and `make`; NULL without, or without room. */
 struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make);
+void join_figures_untake(struct join_figures *figures, const struct join_sample *sample);
 void join_record_free_figures(const struct join_table *table, struct shard *shard,
                               struct record *record);
 
 /* Counts the samples that waited for the record's span, once. */
 void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out);
-
-/* `waits`: the sample is to be counted when its span comes, or does not. */
-void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
-                             const struct join_sample *sample, bool waits);
 
 /* --- Names: names.c --------------------------------------------------------------------- */
 

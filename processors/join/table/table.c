@@ -162,9 +162,15 @@ static void slots_sweep(const struct shard *shard, struct bucket *bucket)
 /* --- The ring --------------------------------------------------------------------------- */
 
 /* Counts a record that leaves, and gives its figures back. */
+static void taken_leave(struct join_table *table, struct shard *shard, const struct record *record);
+
 static inline void ring_settle(struct join_table *table, struct shard *shard, struct record *record,
                                uint32_t now, struct join_tally *out)
 {
+    if (__builtin_expect(record->taken, 0)) {
+        taken_leave(table, shard, record);
+        return;
+    }
     if (record->pending) {
         shard->n_pending--;
         join_figures_tally(out->unknown, shard_figures(table, shard, record->figures), out);
@@ -513,6 +519,7 @@ static inline void record_write(struct record *record, const struct join_entry *
     record->pending = record->dead = false;
     record->has_trace = br_span_has_trace(&span->head);
     record->located = shape->located;
+    record->taken = false;
     record->spare = 0;
     uint8_t *text = (uint8_t *)(record + 1);
     text = record_put_text(text, span->name, shape->name_len);
@@ -672,6 +679,10 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
     struct record *record = slots_record(shard, place);
     struct join_figures *figures = record ? join_record_figures(table, shard, record, true) : NULL;
     bool waits = !sample->held && (!record || record->pending);
+    if (record && record->pending && !record->has_trace && sample->trace_id) {
+        memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
+        record->has_trace = true; /* no other trace's span takes it over now */
+    }
     if (figures) {
         join_figures_add_sample(table, figures, sample, waits);
     } else if (!record && !place->ambiguous &&
@@ -712,24 +723,122 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
     return result;
 }
 
-bool join_table_add(struct join_table *table, const struct join_sample *sample,
-                    join_found_fn *found, void *arg)
+void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                     join_found_fn *found, void *arg)
 {
-    uint64_t span_id = br_load64(sample->span_id), hash = table_mix(table, span_id);
+    uint64_t id = br_load64(span_id), hash = table_mix(table, id);
     struct shard *shard = table_shard(table, hash);
     shard_lock(table, shard);
-    struct place place = slots_find(shard, slots_home(shard, hash), span_id, sample->trace_id);
-    struct record *record = slots_record(shard, &place);
-    struct join_figures *figures =
-        record && !record->pending ? join_record_figures(table, shard, record, true) : NULL;
-    if (figures)
-        join_figures_add_sample(table, figures, sample, false);
-    if (figures && found) {
+    struct place place = slots_find(shard, slots_home(shard, hash), id, trace_id);
+    const struct record *record = slots_record(shard, &place);
+    if (record && !record->pending) {
         const struct join_span span = record_span(record);
         found(arg, &span);
     }
     shard_unlock(table, shard);
-    return figures != NULL;
+}
+
+/* --- Timestamps of samples --- */
+
+/* They lie in the shard of the span that the sample names, in a chain of those of the same hash. */
+static _Atomic uint64_t *taken_newest(struct join_table *table, uint64_t hash)
+{
+    return &table->taken[hash & table->families_mask];
+}
+
+static const struct join_taken *taken_of(const struct record *record)
+{
+    return (const struct join_taken *)(const void *)(record + 1);
+}
+
+/* The position of what a chain's link says; 0: none. */
+static uint64_t taken_position(const struct join_table *table, const struct shard *shard,
+                               uint64_t place)
+{
+    return shard_whole(shard, place >> table->shard_bits, 48 - table->shard_bits);
+}
+
+/* What leaves before its span was asked for is the span's that the sample names. */
+static void taken_leave(struct join_table *table, struct shard *shard, const struct record *record)
+{
+    const uint64_t hash = table_mix(table, record->head.span_id);
+    struct place place =
+        slots_find(shard, slots_home(shard, hash), record->head.span_id, record->head.trace_id);
+    struct record *named = slots_record(shard, &place);
+    if (!named || !named->figures)
+        return;
+    const struct join_taken *taken = taken_of(record);
+    struct join_figures *figures = shard_figures(table, shard, named->figures);
+    struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
+    sample.span_id = (const uint8_t *)&record->head.span_id;
+    join_figures_untake(figures, &sample);
+    join_figures_add_sample(table, figures, &sample, false);
+}
+
+void join_table_take(struct join_table *table, const struct join_sample *sample,
+                     const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
+                     uint64_t now_ms, struct join_tally *out)
+{
+    uint64_t span_id = br_load64(sample->span_id), hash = table_mix(table, span_id);
+    struct shard *shard = table_shard(table, hash);
+    uint32_t now = table_tenths(now_ms);
+    size_t n = (size_t)taken->n_times + taken->n_values;
+    uint32_t size = record_size_for(sizeof *taken + n * sizeof *times);
+    shard_lock(table, shard);
+    struct record *record = ring_reserve(table, shard, size, now, out);
+    *record = (struct record){.size8 = (uint16_t)(size / 8),
+                              .head.span_id = span_id,
+                              .seen = now,
+                              .taken = true,
+                              .has_trace = true};
+    memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
+    uint8_t *p = br_put_bytes((uint8_t *)(record + 1), taken, sizeof *taken);
+    p = br_put_bytes(p, times, taken->n_times * sizeof *times);
+    if (taken->n_values)
+        (void)br_put_bytes(p, values, taken->n_values * sizeof *values);
+    record->before = chain_enter(table, taken_newest(table, hash),
+                                 (uint32_t)(shard - table->shards), shard->head - size) &
+                     PLACE_MASK;
+    shard_unlock(table, shard);
+    atomic_store_explicit(&table->taken_at, now ? now : 1, memory_order_relaxed);
+}
+
+static void taken_copy(const struct record *record, struct join_taken_cursor *cursor)
+{
+    const uint8_t *p = (const uint8_t *)(record + 1);
+    memcpy(&cursor->taken, p, sizeof cursor->taken);
+    p += sizeof cursor->taken;
+    memcpy(cursor->times, p, cursor->taken.n_times * sizeof *cursor->times);
+    p += cursor->taken.n_times * sizeof *cursor->times;
+    memcpy(cursor->values, p, cursor->taken.n_values * sizeof *cursor->values);
+}
+
+bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                      struct join_taken_cursor *cursor)
+{
+    uint64_t id = br_load64(span_id), hash = table_mix(table, id);
+    struct shard *shard = table_shard(table, hash);
+    bool found = false;
+    shard_lock(table, shard);
+    if (!cursor->begun)
+        cursor->position = taken_position(
+            table, shard, atomic_load_explicit(taken_newest(table, hash), memory_order_relaxed));
+    cursor->begun = true;
+    while (!found && cursor->position >= shard->tail && cursor->position) {
+        const struct record *record = shard_record(shard, cursor->position);
+        found = record->head.span_id == id && memcmp(record->head.trace_id, trace_id, 16) == 0;
+        if (found)
+            taken_copy(record, cursor);
+        cursor->position = taken_position(table, shard, record->before);
+    }
+    shard_unlock(table, shard);
+    return found;
+}
+
+bool join_table_any_taken(const struct join_table *table, uint64_t now_ms)
+{
+    uint32_t at = atomic_load_explicit(&table->taken_at, memory_order_relaxed);
+    return at && record_age(at, table_tenths(now_ms)) <= table->window;
 }
 
 bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
@@ -799,7 +908,7 @@ void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_sta
  * lies behind is older. Other families of the same hash are passed over; steps are bounded.
  */
 
-#define STEPS_MAX (4 * JOIN_FAMILY_MAX)
+#define STEPS_PER_RELATIVE 4u
 
 /* Goes back from the newest; one lock is held at a time. */
 struct walk {
@@ -846,7 +955,14 @@ static bool record_is_of(const struct record *record, const uint8_t *trace_id,
            memcmp((const uint8_t *)(record + 1) + record->name_len, service, service_len) == 0;
 }
 
-static struct join_relative record_relative(const struct record *record)
+static bool record_has_taken(const struct join_table *table, const struct shard *shard,
+                             const struct record *record)
+{
+    return record->figures && shard_figures(table, shard, record->figures)->taken;
+}
+
+static struct join_relative record_relative(const struct join_table *table,
+                                            const struct shard *shard, const struct record *record)
 {
     return (struct join_relative){.span_id = record->head.span_id,
                                   .parent_id = record->head.parent_id,
@@ -855,24 +971,25 @@ static struct join_relative record_relative(const struct record *record)
                                   .thread = record->thread,
                                   .thread_name = record->thread_name,
                                   .kind = record->kind,
-                                  .figures = record->figures != 0};
+                                  .figures = record->figures != 0,
+                                  .taken = record_has_taken(table, shard, record)};
 }
 
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, struct join_looked *ret)
+                           struct join_relative *out, unsigned max, struct join_looked *ret)
 {
     uint64_t hash = table_family_hash(table, trace_id, service_hash & SERVICE_MASK);
     const struct record *record;
     struct walk walk;
     unsigned n = 0, step = 0;
     chain_begin(&walk, table, &table->families[hash & table->families_mask]);
-    for (; (record = chain_next(&walk)) && step < STEPS_MAX; step++) {
+    for (; (record = chain_next(&walk)) && step < STEPS_PER_RELATIVE * max; step++) {
         bool ours = record_is_of(record, trace_id, service, service_len);
-        if (ours && n == JOIN_FAMILY_MAX)
+        if (ours && n == max)
             break;
         if (ours)
-            out[n++] = record_relative(record);
+            out[n++] = record_relative(table, walk.locked, record);
         walk.place = record->before;
     }
     chain_end(&walk);
@@ -962,7 +1079,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     /* From the system and not from the allocator: pages are made when they are first used, and
      * large ones spare a twentieth of the time. */
     size_t n_families = table_families_in(max_bytes), families = n_families * sizeof(uint64_t);
-    size_t heads = families * (threads ? 2 : 1);
+    size_t heads = families * (threads ? 3 : 2);
     size_t each = ((max_bytes - heads) >> bits) & ~(size_t)127;
     size_t own = (sizeof(struct join_table) + 127) & ~(size_t)127;
     size_t all = each << bits, len = all + heads + own;
@@ -980,7 +1097,8 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->figures_size = sizeof(struct join_figures) + table->n_top * sizeof(struct join_top);
     table->families = (void *)behind;
     table->families_mask = n_families - 1;
-    table->threads = threads ? (void *)(behind + families) : NULL;
+    table->taken = (void *)(behind + families);
+    table->threads = threads ? (void *)(behind + 2 * families) : NULL;
     table->shard_bits = bits;
     for (unsigned i = 0; i < table_n_shards(table); i++)
         shard_init(table, &table->shards[i], (uint8_t *)memory + i * each, each);

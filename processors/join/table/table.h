@@ -31,9 +31,12 @@ struct join_table;
 #define JOIN_TOP_MAX 48u                /* counters of functions of one span */
 #define JOIN_TOP_SHOWN_MAX 20u
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
+#define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
-#define JOIN_FAMILY_MAX 256u /* spans of one trace and service that are looked at, the newest */
+#define JOIN_FAMILY_MAX                                                                            \
+    4096u /* spans of one trace and service that may be looked at, the newest                      \
+           */
 
 /* What samples add up to, by the kind of their profile. */
 enum join_measure {
@@ -42,6 +45,18 @@ enum join_measure {
     JOIN_WALL_TIME, /* any other time: wall, off_cpu, delays */
     JOIN_OTHER,
     JOIN_MEASURES,
+};
+
+/* What the values of a profile mean, by its type, unit and period. */
+struct join_meaning {
+    uint16_t type; /* join_table_type of "type:unit" */
+    enum join_measure measure;
+    uint64_t unit_ns;   /* of the values; 0: they are no time */
+    uint64_t period_ns; /* between two samples; 0: not known */
+    bool counts;        /* the values are numbers of things */
+    bool allocates;     /* the values are bytes that were allocated */
+    bool has_profile_id;
+    uint8_t profile_id[16];
 };
 
 struct join_figures {
@@ -53,7 +68,10 @@ struct join_figures {
         uint32_t waiting; /* samples that came before their span and are not counted yet */
     } types[JOIN_SPAN_TYPES];
     uint64_t allocated_bytes;
-    uint64_t passed_ns[JOIN_WALL_TIME]; /* CPU time of samples that name it and were another's */
+    /* Of samples that name it and whose span is found out later: struct join_taken. */
+    uint64_t taken_ns[JOIN_WALL_TIME], taken_allocated_bytes;
+    uint32_t taken_count[JOIN_OTHER];
+    bool taken; /* there are some */
     uint8_t profile_id[16];
     uint8_t under[8];    /* the span that samples name which are its own; itself where some do */
     uint16_t top_type;   /* of the values that the functions' counters count */
@@ -131,10 +149,19 @@ struct join_sample {
     uint64_t allocated_bytes; /* 0: it is of something else */
     uint32_t function;        /* of its stack's leaf; 0: not known */
     const uint8_t *under;     /* the span that it names, where that is another one; or NULL */
-    bool passed; /* it names this span and is another's: `time_ns` and `type` count for passed_ns */
-    bool held;   /* its item waits for the span, and so the caller counts what becomes of it */
+    bool taken;               /* whose it is is found out later: join_table_take */
+    bool held; /* its item waits for the span, and so the caller counts what becomes of it */
     const uint8_t *profile_id; /* 16 bytes, or NULL */
 };
+
+/* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
+ * any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
+ * allocated bytes and profile id. */
+void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+                        uint64_t n_times, struct join_sample *ret);
+
+/* A product, or UINT64_MAX. */
+uint64_t join_times(uint64_t left, uint64_t right);
 
 enum join_result {
     JOIN_FOUND,
@@ -195,10 +222,48 @@ enum join_result join_table_sample(struct join_table *table, const struct join_s
                                    bool add, uint64_t now_ms, join_found_fn *found, void *arg,
                                    struct join_tally *tally);
 
-/* Adds a sample's figures to a span that has come and, unless NULL, calls `found` as above. False
- * when it has left, or without memory. */
-bool join_table_add(struct join_table *table, const struct join_sample *sample,
-                    join_found_fn *found, void *arg);
+/* Calls `found` as above for a span that has come and has not left. */
+void join_table_find(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                     join_found_fn *found, void *arg);
+
+#define JOIN_TIMES_MAX 256u /* of one struct join_taken */
+
+/* Timestamps of a sample that names a span, or, by ids made of them, a thread and its process.
+ * Which span was open then is found out when somebody asks, by all spans that have come by then. */
+struct join_taken {
+    uint64_t unit_ns, period_ns; /* of its meaning, as the next four */
+    uint16_t type;
+    uint8_t measure;
+    bool counts, allocates;
+    bool has_value;
+    bool is_part; /* of a sample with more timestamps */
+    uint32_t thread, thread_name, function;
+    uint32_t host, container, service; /* of a sample that names no span */
+    uint32_t n_times, n_values;        /* at most JOIN_TIMES_MAX; values: as many, or none */
+    uint64_t value;                    /* their sum */
+};
+
+/* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
+void join_table_take(struct join_table *table, const struct join_sample *sample,
+                     const struct join_taken *taken, const uint64_t *times, const uint64_t *values,
+                     uint64_t now_ms, struct join_tally *tally);
+
+/* Goes through what was taken of the samples that name a span, newest first: zeroed at first. */
+struct join_taken_cursor {
+    bool begun;
+    uint64_t position;
+    struct join_taken taken;
+    uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
+};
+bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                      struct join_taken_cursor *cursor);
+
+/* Whether anything was taken in the last window. */
+bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
+
+/* What the timestamps add up to: `value` and `n_times` of them. */
+struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
+                                     uint64_t n_times);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
@@ -208,8 +273,14 @@ bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const
 /* What a span's count and duration are of: CPU time, else the next measure that there is. */
 enum join_measure join_figures_measure(const struct join_figures *figures);
 
-/* The CPU time of the samples that name the span, whosever they were. */
+/* The CPU time of the samples that name the span, whosever they are. */
 uint64_t join_figures_cpu_ns(const struct join_figures *figures);
+
+/* Adds a sample to figures with counters behind them, of join_table_figures_size bytes. */
+void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
+                             const struct join_sample *sample, bool waits);
+const struct join_top *join_figures_top(const struct join_figures *figures);
+size_t join_table_figures_size(const struct join_table *table);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
 void join_figures_add(struct join_figures *into, const struct join_figures *from);
@@ -228,6 +299,7 @@ struct join_relative {
     uint32_t thread, thread_name;
     uint8_t kind;
     bool figures; /* it has some */
+    bool taken;   /* samples with timestamps name it */
 };
 
 /* How a list of spans was found. */
@@ -236,11 +308,11 @@ struct join_looked {
     unsigned steps; /* records that were looked at */
 };
 
-/* Copies the spans of a trace (16 bytes) and a service, newest first, JOIN_FAMILY_MAX at most; says
+/* Copies the spans of a trace (16 bytes) and a service, newest first, `max` at most; says
  * how many. `service_hash` is what they were entered with. */
 unsigned join_table_family(struct join_table *table, const uint8_t *trace_id,
                            const uint8_t *service, size_t service_len, uint64_t service_hash,
-                           struct join_relative *out, struct join_looked *ret);
+                           struct join_relative *out, unsigned max, struct join_looked *ret);
 
 /* A span that ran on a thread of a process. */
 struct join_neighbour {
@@ -265,8 +337,10 @@ uint16_t join_table_type(struct join_table *table, const char *name, size_t len)
 /* Its name, terminated; lives as long as the table. */
 const char *join_table_type_name(struct join_table *table, uint16_t type);
 
-/* Services that are being profiled: by a hash of their identity. */
-void join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
+/* Services that are being profiled, by a hash of their identity: for a window after a profile, or
+ * for twice as long as it came after the one before. False when there are more than
+ * JOIN_SERVICES_MAX of them, more or less: then it is not noted. */
+bool join_table_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 bool join_table_is_profiled(struct join_table *table, uint64_t service, uint64_t now_ms);
 
 /* True when the value may be used for key number `key` (0 to 31): it is one of the first `max`
