@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "config/kind.h"
 #include "config/option.h"
 #include "pipeline/host.h"
 #include "pipeline/item.h"
@@ -33,12 +34,6 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
 {
     next->consume(next, item);
 }
-
-enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };
-
-/* "receiver", and "receivers" as the config's section is called. */
-const char *br_kind_name(enum br_kind kind);
-const char *br_kind_section(enum br_kind kind);
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
 #define BR_BOTH_SIGNALS 3u
