@@ -5,11 +5,13 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ingest/pieces.h"
 #include "receivers/pprof/scrape.h"
 
 #define HELD_MAX (64u << 20) /* bytes with the keeper above which nothing is scraped */
 #define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
 #define ANSWER_SHOWN 120
+#define NEXT_PIECE_MS 1 /* the next turn: what is due at once may be this one's */
 #define NS_PER_MS 1000000
 
 /* As Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
@@ -145,13 +147,53 @@ static int read_profile(struct br_reading *r)
     if (rc == 0 && len > 0)
         rc = pprof_read(r, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
-    return rc;
+    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
 }
 
-static void send(struct pprof_job *j, struct br_item *item)
+static void on_next_piece(struct br_timer *t)
+{
+    struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, next_piece);
+    struct br_list *l = br_list_shift(&s->waiting);
+    if (br_list_empty(&s->waiting))
+        (void)br_host_timer_park(s->node->host, t, on_next_piece);
+    else
+        (void)br_host_timer(s->node->host, t, NEXT_PIECE_MS, on_next_piece);
+    if (l)
+        br_keeper_send(s->keeper, br_container_of(l, struct br_item, link));
+    pprof_scraper_report(s);
+}
+
+/* One each turn, as others' pieces. The whole has done its part. */
+static void send_pieces(struct pprof_scraper *s, struct br_item *whole, struct br_list *pieces)
+{
+    struct br_list *l;
+    br_item_free(whole);
+    while ((l = br_list_shift(pieces))) {
+        br_item_received(br_container_of(l, struct br_item, link));
+        br_list_append(&s->waiting, l);
+    }
+    (void)br_host_timer(s->node->host, &s->next_piece, 0, on_next_piece);
+}
+
+void pprof_scraper_drop(struct pprof_scraper *s)
+{
+    struct br_list *l;
+    br_host_timer_stop(s->node->host, &s->next_piece);
+    while ((l = br_list_shift(&s->waiting))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        br_keep_end(s->node, piece);
+        br_item_free(piece);
+    }
+}
+
+static void send(struct pprof_job *j, struct br_item *item, struct br_list *pieces)
 {
     struct pprof_scraper *s = j->target->scraper;
     *s->meter.accepted[BR_PROFILES] += item->n_items;
+    if (!br_list_empty(pieces)) {
+        send_pieces(s, item, pieces);
+        return;
+    }
     br_item_received(item);
     br_keeper_send(s->keeper, item);
 }
@@ -174,7 +216,7 @@ static void on_read(void *arg, struct br_reading *r, int rc)
         succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)
-        send(j, item);
+        send(j, item, &r->pieces);
     pprof_scraper_report(s);
 }
 
