@@ -13,6 +13,8 @@
 #define MERGE_MAX_BYTES (256u << 20)
 #define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
 #define PIECES_BYTES (1u << 20)
+#define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
+#define AGAIN_MAX_MS 1000
 
 /* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
 struct waiting {
@@ -33,6 +35,20 @@ struct batch {
     bool any_done;
     struct br_outcome outcome;  /* of the others */
     struct br_outcome rejection;
+    struct br_outcome refusal;  /* of pieces that were not taken for now, until the end */
+    uint32_t n_refused;         /* spans or samples in them */
+    struct br_list again;       /* late: of again */
+    unsigned n_again;
+    uint64_t delay_ms, until_ms; /* of the next try, and of the last */
+};
+
+/* Late: a piece that was refused for now. */
+struct again {
+    struct br_list link; /* batch->again */
+    struct batch *batch;
+    struct br_item *item;
+    struct br_outcome why;
+    struct br_timer timer;
 };
 
 /* The pieces of one batch while they are made. */
@@ -128,9 +144,25 @@ static void tell_all(struct br_list *waiting, const struct br_outcome *o, uint32
     }
 }
 
-/* Where only some pieces were refused for good, that is a partial success. */
-static struct br_outcome outcome_of(const struct batch *batch)
+/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were all told
+ * to send all again, what was taken would come twice. */
+static void count_refused(struct batch *batch)
 {
+    if (!batch->n_refused)
+        return;
+    if (!batch->any_done) {
+        br_outcome_fold(&batch->outcome, &batch->refusal);
+        return;
+    }
+    batch->n_rejected += batch->n_refused;
+    batch->refusal.verdict = BR_REJECT;
+    br_outcome_fold(&batch->rejection, &batch->refusal);
+}
+
+/* Where only some pieces were refused for good, that is a partial success. */
+static struct br_outcome outcome_of(struct batch *batch)
+{
+    count_refused(batch);
     struct br_outcome o = batch->outcome;
     if (!batch->rejection.status && !batch->rejection.text[0] && !batch->n_rejected)
         return o;
@@ -159,10 +191,9 @@ static void end_batch(struct batch *batch)
         b->on_end(b->on_end_arg);
 }
 
-static void on_piece(struct br_item *item, void *arg)
+static void end_piece(struct batch *batch, struct br_item *item, const struct br_outcome *o)
 {
-    struct batch *batch = arg;
-    const struct br_outcome *o = &item->outcome;
+    bool ends = !batch->batcher || batch->batcher->node->ending;
     if (batch->batcher)
         weigh(batch->batcher, 0, item->weight);
     if (o->verdict != BR_DONE)
@@ -170,11 +201,102 @@ static void on_piece(struct br_item *item, void *arg)
     if (o->verdict == BR_REJECT) {
         batch->n_rejected += item->n_items;
         br_outcome_fold(&batch->rejection, o);
+    } else if (o->verdict == BR_RETRY && !ends) {
+        batch->n_refused += item->n_items;
+        br_outcome_fold(&batch->refusal, o);
     } else {
         batch->any_done = batch->any_done || o->verdict == BR_DONE;
         br_outcome_fold(&batch->outcome, o);
     }
-    if (--batch->n_pieces == 0)
+    batch->n_pieces--;
+}
+
+/* The piece, which is no longer to be tried again. */
+static struct br_item *again_take(struct again *a)
+{
+    struct br_item *item = a->item;
+    br_host_timer_stop(item->host, &a->timer);
+    br_list_remove(&a->link);
+    a->batch->n_again--;
+    br_free(a);
+    return item;
+}
+
+static void end_again(struct batch *batch)
+{
+    while (!br_list_empty(&batch->again)) {
+        struct again *a = br_container_of(batch->again.next, struct again, link);
+        struct br_outcome why = a->why;
+        struct br_item *item = again_take(a);
+        end_piece(batch, item, &why);
+        br_item_free(item);
+    }
+}
+
+static void send_piece(struct batch *batch, struct br_item *item);
+
+static void on_again(struct br_timer *t)
+{
+    struct again *a = br_container_of(t, struct again, timer);
+    struct batch *batch = a->batch;
+    send_piece(batch, again_take(a));
+}
+
+/* The same data with its debt. NULL when there is no memory. */
+static struct br_item *same_piece(struct br_item *item)
+{
+    struct br_item *same = br_item_twin(item);
+    if (!same)
+        return NULL;
+    same->metadata = NULL;
+    if (!br_item_keep_metadata(same, item) ||
+        !br_debt_move(&same->debt, &item->debt, item->n_held)) {
+        (void)br_debt_move(&item->debt, &same->debt, same->n_held);
+        br_item_free(same);
+        return NULL;
+    }
+    same->weight = item->weight;
+    return same;
+}
+
+/* Late: tries a piece again that was refused for now while others are under way or done. False when it is
+ * of no use any more. */
+static bool piece_again(struct batch *batch, struct br_item *item)
+{
+    struct br_batcher *b = batch->batcher;
+    bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
+    if (!b || !b->config.late || b->node->ending || alone ||
+        br_host_mono_ms(b->host) >= batch->until_ms)
+        return false;
+    struct again *a = br_calloc(1, sizeof *a);
+    struct br_item *same = a ? same_piece(item) : NULL;
+    if (!same || !br_host_timer(b->host, &a->timer, batch->delay_ms, on_again)) {
+        if (same)
+            (void)br_debt_move(&item->debt, &same->debt, same->n_held);
+        br_item_free(same);
+        br_free(a);
+        return false;
+    }
+    a->batch = batch;
+    a->item = same;
+    a->why = item->outcome;
+    br_list_append(&batch->again, &a->link);
+    batch->n_again++;
+    batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
+    return true;
+}
+
+static void on_piece(struct br_item *item, void *arg)
+{
+    struct batch *batch = arg;
+    if (item->outcome.verdict == BR_RETRY && piece_again(batch, item))
+        return;
+    if (item->outcome.verdict == BR_DONE)
+        batch->delay_ms = AGAIN_FIRST_MS;
+    end_piece(batch, item, &item->outcome);
+    if (!batch->any_done && batch->n_pieces == batch->n_again)
+        end_again(batch); /* nothing was taken: it is the senders' again, at once */
+    if (batch->n_pieces == 0)
         end_batch(batch);
 }
 
@@ -306,8 +428,14 @@ static void send_piece(struct batch *batch, struct br_item *item)
 static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces *pieces)
 {
     struct br_list *l;
-    *batch = (struct batch){.batcher = b, .outcome = BR_OUTCOME_DONE, .rejection = BR_OUTCOME_DONE};
+    *batch = (struct batch){.batcher = b,
+                            .outcome = BR_OUTCOME_DONE,
+                            .rejection = BR_OUTCOME_DONE,
+                            .refusal = BR_OUTCOME_DONE,
+                            .delay_ms = AGAIN_FIRST_MS,
+                            .until_ms = br_host_mono_ms(b->host) + BR_BATCH_PATIENCE_MS};
     br_list_init(&batch->waiting);
+    br_list_init(&batch->again);
     while ((l = br_list_shift(&b->waiting))) {
         batch->n += br_container_of(l, struct waiting, link)->n;
         br_list_append(&batch->waiting, l);
@@ -595,7 +723,10 @@ void br_batcher_free(struct br_batcher *b)
         struct batch *batch = br_container_of(b->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &o);
         batch->batcher = NULL;
+        end_again(batch);
         tell_waiting(batch);
+        if (batch->n_pieces == 0)
+            br_free(batch);
     }
     if (b->config.late)
         br_debt_forgive(&b->gathered->debt, b->signal);

@@ -2,6 +2,7 @@
 """The line about memory that runs out, anywhere in the process."""
 
 import gzip
+import http.client
 import os
 import pathlib
 import subprocess
@@ -59,7 +60,7 @@ class Scene:
         def taken(send):
             try:
                 return send().ok
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 return False
         for send in kinds:
             until(lambda: any(taken(send) for _ in range(TRIES)), "an answer", 20)
