@@ -37,14 +37,15 @@ struct batch {
     struct br_outcome rejection;
     struct br_outcome refusal;  /* of pieces that were not taken for now, until the end */
     uint32_t n_refused;         /* spans or samples in them */
-    struct br_list again;       /* late: of again */
+    struct br_list again;       /* late: of kept, which wait */
     unsigned n_again;
+    bool several; /* pieces */
     uint64_t delay_ms, until_ms; /* of the next try, and of the last */
 };
 
-/* Late: a piece that was refused for now. */
-struct again {
-    struct br_list link; /* batch->again */
+/* Late: one of several pieces, of which attempts are sent. Who gets one may take its data. */
+struct kept {
+    struct br_list link; /* batch->again, while it waits */
     struct batch *batch;
     struct br_item *item;
     struct br_outcome why;
@@ -194,6 +195,7 @@ static void end_batch(struct batch *batch)
 static void end_piece(struct batch *batch, struct br_item *item, const struct br_outcome *o)
 {
     bool ends = !batch->batcher || batch->batcher->node->ending;
+    bool kept = item->done == NULL; /* whose data is here still */
     if (batch->batcher)
         weigh(batch->batcher, 0, item->weight);
     if (o->verdict != BR_DONE)
@@ -201,7 +203,7 @@ static void end_piece(struct batch *batch, struct br_item *item, const struct br
     if (o->verdict == BR_REJECT) {
         batch->n_rejected += item->n_items;
         br_outcome_fold(&batch->rejection, o);
-    } else if (o->verdict == BR_RETRY && !ends) {
+    } else if (o->verdict == BR_RETRY && kept && !ends) {
         batch->n_refused += item->n_items;
         br_outcome_fold(&batch->refusal, o);
     } else {
@@ -211,93 +213,95 @@ static void end_piece(struct batch *batch, struct br_item *item, const struct br
     batch->n_pieces--;
 }
 
-/* The piece, which is no longer to be tried again. */
-static struct br_item *again_take(struct again *a)
+/* One that is tried again has ended. */
+static void end_kept(struct kept *k, const struct br_outcome *o)
 {
-    struct br_item *item = a->item;
-    br_host_timer_stop(item->host, &a->timer);
-    br_list_remove(&a->link);
-    a->batch->n_again--;
-    br_free(a);
-    return item;
+    br_host_timer_stop(k->item->host, &k->timer);
+    br_list_remove(&k->link);
+    end_piece(k->batch, k->item, o);
+    br_item_done(k->item);
+    br_free(k);
 }
 
+/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again. */
 static void end_again(struct batch *batch)
 {
     while (!br_list_empty(&batch->again)) {
-        struct again *a = br_container_of(batch->again.next, struct again, link);
-        struct br_outcome why = a->why;
-        struct br_item *item = again_take(a);
-        end_piece(batch, item, &why);
-        br_item_free(item);
+        struct kept *k = br_container_of(batch->again.next, struct kept, link);
+        struct br_outcome why = k->why;
+        batch->n_again--;
+        end_kept(k, &why);
     }
 }
 
-static void send_piece(struct batch *batch, struct br_item *item);
+static void check_batch(struct batch *batch)
+{
+    if (!batch->any_done && batch->n_pieces == batch->n_again)
+        end_again(batch);
+    if (batch->n_pieces == 0)
+        end_batch(batch);
+}
+
+static void send_kept(struct kept *k);
 
 static void on_again(struct br_timer *t)
 {
-    struct again *a = br_container_of(t, struct again, timer);
-    struct batch *batch = a->batch;
-    send_piece(batch, again_take(a));
+    struct kept *k = br_container_of(t, struct kept, timer);
+    br_list_remove(&k->link);
+    k->batch->n_again--;
+    send_kept(k);
 }
 
-/* The same data with its debt. NULL when there is no memory. */
-static struct br_item *same_piece(struct br_item *item)
+/* Tries again what was refused for now while others are under way or done. False when that is of no use any
+ * more. */
+static bool kept_again(struct kept *k, const struct br_outcome *o)
 {
-    struct br_item *same = br_item_twin(item);
-    if (!same)
-        return NULL;
-    same->metadata = NULL;
-    if (!br_item_keep_metadata(same, item) ||
-        !br_debt_move(&same->debt, &item->debt, item->n_held)) {
-        (void)br_debt_move(&item->debt, &same->debt, same->n_held);
-        br_item_free(same);
-        return NULL;
-    }
-    same->weight = item->weight;
-    return same;
-}
-
-/* Late: tries a piece again that was refused for now while others are under way or done. False when it is
- * of no use any more. */
-static bool piece_again(struct batch *batch, struct br_item *item)
-{
+    struct batch *batch = k->batch;
     struct br_batcher *b = batch->batcher;
     bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
-    if (!b || !b->config.late || b->node->ending || alone ||
-        br_host_mono_ms(b->host) >= batch->until_ms)
+    if (!b || b->node->ending || alone || br_host_mono_ms(b->host) >= batch->until_ms ||
+        !br_host_timer(b->host, &k->timer, batch->delay_ms, on_again))
         return false;
-    struct again *a = br_calloc(1, sizeof *a);
-    struct br_item *same = a ? same_piece(item) : NULL;
-    if (!same || !br_host_timer(b->host, &a->timer, batch->delay_ms, on_again)) {
-        if (same)
-            (void)br_debt_move(&item->debt, &same->debt, same->n_held);
-        br_item_free(same);
-        br_free(a);
-        return false;
-    }
-    a->batch = batch;
-    a->item = same;
-    a->why = item->outcome;
-    br_list_append(&batch->again, &a->link);
+    k->why = *o;
+    br_list_append(&batch->again, &k->link);
     batch->n_again++;
     batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
     return true;
 }
 
+static void on_kept(struct br_item *attempt, void *arg)
+{
+    struct kept *k = arg;
+    struct batch *batch = k->batch;
+    const struct br_outcome *o = &attempt->outcome;
+    if (o->verdict == BR_RETRY && kept_again(k, o))
+        return;
+    if (o->verdict == BR_DONE)
+        batch->delay_ms = AGAIN_FIRST_MS;
+    end_kept(k, o);
+    check_batch(batch);
+}
+
+static void send_kept(struct kept *k)
+{
+    struct batch *batch = k->batch;
+    struct br_item *attempt = br_item_attempt(k->item, on_kept, k);
+    if (attempt) {
+        br_consume(batch->batcher->next, attempt);
+        return;
+    }
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
+    if (kept_again(k, &o))
+        return;
+    end_kept(k, &o);
+    check_batch(batch);
+}
+
 static void on_piece(struct br_item *item, void *arg)
 {
     struct batch *batch = arg;
-    if (item->outcome.verdict == BR_RETRY && piece_again(batch, item))
-        return;
-    if (item->outcome.verdict == BR_DONE)
-        batch->delay_ms = AGAIN_FIRST_MS;
     end_piece(batch, item, &item->outcome);
-    if (!batch->any_done && batch->n_pieces == batch->n_again)
-        end_again(batch); /* nothing was taken: it is the senders' again, at once */
-    if (batch->n_pieces == 0)
-        end_batch(batch);
+    check_batch(batch);
 }
 
 /* --- Merging --------------------------------------------------------------------------------- */
@@ -412,9 +416,25 @@ static int make_pieces(struct br_batcher *b, struct br_item *whole, struct piece
 
 static void on_timer(struct br_timer *t);
 
+/* Late, and not for a queue, which weighs what it gets. False when there is no memory. */
+static bool send_late(struct batch *batch, struct br_item *item)
+{
+    struct kept *k = br_calloc(1, sizeof *k);
+    if (!k)
+        return false;
+    item->waits = true;
+    br_list_init(&k->link);
+    k->batch = batch;
+    k->item = item;
+    send_kept(k);
+    return true;
+}
+
 static void send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *b = batch->batcher;
+    if (b->config.late && !b->config.weight && batch->several && send_late(batch, item))
+        return;
     item->done = on_piece;
     item->done_arg = batch;
     item->keeps_debt = item->waits = b->config.late;
@@ -443,6 +463,7 @@ static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces
     br_list_append(&b->out, &batch->link);
     for (l = pieces->items.next; l != &pieces->items; l = l->next)
         batch->n_pieces++;
+    batch->several = batch->n_pieces > 1;
     while ((l = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(l, struct br_item, link);
         *b->size_sum += item->n_items;

@@ -451,6 +451,44 @@ static void on_watch(struct br_consumer *self, struct br_item *item)
     br_consume(&w->sink->consumer, item);
 }
 
+/* Takes an item's data for itself, as who merges does, and refuses it then; later hands all on. */
+struct taker {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n_refusals;
+};
+
+static void on_take(struct br_consumer *self, struct br_item *item)
+{
+    struct taker *t = br_container_of(self, struct taker, consumer);
+    if (!t->n_refusals) {
+        br_consume(&t->sink->consumer, item);
+        return;
+    }
+    t->n_refusals--;
+    br_item_clear_parts(item);
+    br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
+}
+
+/* What is tried again is the data, and what was refused is not done, whatever became of the item below. */
+static void late_data_that_was_taken_and_refused_is_still_there(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    for (unsigned cut = 0; cut < 2; cut++) {
+        struct taker t = {{on_take}, &b->sink, 1};
+        b->config.max_size = cut ? 10 : 0;
+        struct br_batcher *late = br_batcher_new(&b->node, BR_TRACES, &b->config, &t.consumer);
+        br_batcher_add(late, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, cut * 100, 25));
+        br_batcher_flush(late);
+        fake_host_advance(b->h, 2000);
+        assert_int_equal(b->tally.n_retry, 1);
+        assert_int_equal(b->tally.n_done, cut);
+        br_batcher_free(late);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 100, 25), 25);
+}
+
 /* Whoever stands behind knows whether he may answer before he has delivered. */
 static void late_batches_say_that_somebody_waits(void **state)
 {
@@ -911,6 +949,7 @@ int main(void)
         TEST(early_with_a_final_next_one_it_does_not_try_again),
         TEST(late_items_are_answered_as_their_batch_is),
         TEST(late_a_piece_that_is_refused_for_now_is_tried_again),
+        TEST(late_data_that_was_taken_and_refused_is_still_there),
         TEST(late_patience_ends),
         TEST(late_pieces_that_are_all_refused_are_the_senders_again),
         TEST(late_freed_while_a_piece_is_to_be_tried_again),
