@@ -32,6 +32,8 @@ struct limits {
     int64_t max_profile_size, max_samples, max_request_size, max_request_profiles;
 };
 
+#define APART_BYTES (64u << 20) /* that an endpoint which fails is behind the others, of each worker */
+
 struct config {
     const char *endpoint;
     struct br_strings endpoints;
@@ -387,6 +389,8 @@ static bool make_pushes(struct br_node *node)
                                            .idle_timeout_ms = c->idle_conn_timeout / NS_PER_MS,
                                            .max_connections = (unsigned)c->max_conns_per_host,
                                            .retry = &c->common.retry_on_failure};
+    const struct br_queue_config *queue = &c->common.sending_queue;
+    bool apart = queue->enabled && !queue->wait_for_result; /* nobody waits for the answer */
     size_t n = c->endpoint ? 1 : c->endpoints.n;
     for (; s->n_push < n; s->n_push++) {
         config.endpoint = c->endpoint ? c->endpoint : c->endpoints.v[s->n_push];
@@ -398,7 +402,8 @@ static bool make_pushes(struct br_node *node)
                                                  .kind = "endpoint",
                                                  .id = config.endpoint,
                                                  .delivers = true,
-                                                 .final = true};
+                                                 .final = true,
+                                                 .apart_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
         s->fanout = br_fanout_new(node->host, NULL, ends, n);
@@ -429,9 +434,31 @@ static int start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
+static void on_endpoint_end(void *arg)
+{
+    struct br_node *node = arg;
+    const struct state *s = node->state;
+    if (!node->drained && br_fanout_idle(s->fanout))
+        br_node_drained(node);
+}
+
+/* The queue is empty; an endpoint may still have something that the others have. */
+static void drain(struct br_node *node)
+{
+    const struct state *s = node->state;
+    if (!s->fanout || br_fanout_idle(s->fanout))
+        br_node_drained(node);
+    else
+        br_fanout_on_end(s->fanout, on_endpoint_end, node);
+}
+
 static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
+    if (s->fanout) {
+        br_fanout_on_end(s->fanout, NULL, NULL);
+        br_fanout_close(s->fanout);
+    }
     for (size_t i = 0; i < ENDPOINTS_MAX; i++)
         pyroscope_push_free(s->push[i]);
     br_fanout_free(s->fanout);
@@ -460,5 +487,6 @@ const struct br_component br_pyroscope_exporter = {
     .create = create,
     .start = start,
     .consume = consume,
+    .drain = drain,
     .destroy = destroy,
 };

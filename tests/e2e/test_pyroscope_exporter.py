@@ -2,6 +2,7 @@
 """The pyroscope exporter against a stand-in that follows the real server's rules."""
 
 import collections
+import socket
 import time
 
 import pytest
@@ -435,6 +436,21 @@ def test_tenant_of_the_client(through, pyroscope):
     send(server, cpu_request(service="b"))
     assert {push.labels["service_name"]: push.headers["x-scope-orgid"]
             for push in pyroscope.wait(2)} == {"a": "team-a", "b": "default"}
+
+
+def test_a_dead_endpoint_does_not_keep_the_others_from_theirs(braid, pyroscope):
+    """More requests than the queue has consumers; each would be tried at the dead one for five minutes."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = "http://127.0.0.1:%d" % nobody.getsockname()[1]
+        server = braid(pipelines({"pyroscope": {"endpoints": [dead, pyroscope.url], "compression": "none"}},
+                                 signals=["profiles"]), "--shutdown-timeout", "500ms")
+        for _ in range(25):
+            send(server, cpu_request(1))
+        pyroscope.wait(25)
+        words = server.stop()["profiles"]
+        assert words["sent"] == words["received"] and words["left"] == 0
+        assert "(shutdown)" in server.log()
 
 
 def test_every_endpoint_gets_everything(braid, pyroscope):

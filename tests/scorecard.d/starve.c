@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded before a program's libraries: of its allocations, those of libraries included, STARVE_FOR fail, from the
- * STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the end.
+ * STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the end. Where it crashes goes to
+ * stderr.
  */
 #include <errno.h>
+#include <execinfo.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +24,18 @@ static unsigned long number(const char *name)
     return text ? strtoul(text, NULL, 10) : 0;
 }
 
+static void on_crash(int number)
+{
+    void *frames[24];
+    backtrace_symbols_fd(frames, backtrace(frames, 24), 2);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
+    (void)signal(SIGABRT, on_crash);
+    (void)signal(SIGSEGV, on_crash);
     first = number("STARVE_AT");
     last = first + number("STARVE_FOR");
 }

@@ -2,6 +2,7 @@
 """The line about memory that runs out, anywhere in the process."""
 
 import gzip
+import http.client
 import os
 import pathlib
 import subprocess
@@ -17,6 +18,7 @@ from sink import Sink
 SOURCE = pathlib.Path(__file__).parent / "starve.c"
 SAMPLES = 60
 TRIES = 5
+RETRY = {"retry_on_failure": {"initial_interval": "50ms"}, "timeout": "1s"}
 
 
 class Scene:
@@ -28,7 +30,7 @@ class Scene:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, SOURCE], check=True)
         self.sink = Sink()
         self.config = pipelines(
-            {**exporter("grpc", self.sink), **exporter("proto", self.sink)},
+            {**exporter("grpc", self.sink, **RETRY), **exporter("proto", self.sink, **RETRY)},
             processors={"memory_limiter": {"limit_mib": 200, "check_interval": "1s"}, "join": {},
                         "batch": {"timeout": "10ms"}})
 
@@ -36,7 +38,7 @@ class Scene:
         """How it went: "no start" (it said why), "well", or what is wrong."""
         self.n += 1
         env = {"LD_PRELOAD": str(self.library), "STARVE_AT": str(at), "STARVE_FOR": str(n), "STARVE_COUNT": str(self.count)}
-        server = Braid(self.config, self.folder / str(self.n), env=env)
+        server = Braid(self.config, self.folder / str(self.n), "--shutdown-timeout", "15s", env=env)
         try:
             return self._serve(server)
         except AssertionError as error:
@@ -59,7 +61,7 @@ class Scene:
         def taken(send):
             try:
                 return send().ok
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 return False
         for send in kinds:
             until(lambda: any(taken(send) for _ in range(TRIES)), "an answer", 20)

@@ -364,9 +364,9 @@ static void late_items_are_answered_as_their_batch_is(void **state)
     assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 20);
 }
 
-static void late_the_worst_piece_answers_for_all(void **state)
+/* Two items in three pieces or more, all of them under way. Returns the number of pieces. */
+static unsigned late_pieces(struct bed *b)
 {
-    struct bed *b = *state;
     b->config.late = true;
     b->config.max_size = 10;
     make(b, BR_TRACES);
@@ -374,8 +374,66 @@ static void late_the_worst_piece_answers_for_all(void **state)
     add(b, 0, 9);
     add(b, 9, 21);
     assert_in_range(b->sink.n_held, 3, 4);
+    return b->sink.n_held;
+}
+
+/* What others have taken is not sent again for the sake of one piece. */
+static void late_a_piece_that_is_refused_for_now_is_tried_again(void **state)
+{
+    struct bed *b = *state;
+    unsigned n = late_pieces(b);
     fake_sink_release_one(&b->sink, FAKE_RETRY);
     fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n, 0);
+    b->sink.verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_int_equal(b->tally.last.n_rejected, 0);
+    assert_int_equal(b->sink.n_items, n + 1);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 30), 30);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 30);
+}
+
+/* OTLP, "Partial Success": the senders hear how much was not taken, and do not send it again. */
+static void late_patience_ends(void **state)
+{
+    struct bed *b = *state;
+    (void)late_pieces(b);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    b->sink.verdict = FAKE_RETRY;
+    fake_host_advance(b->h, BR_BATCH_PATIENCE_MS - 1000);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 3000);
+    assert_int_equal(b->tally.n_done, 2);
+    size_t once = fake_sink_once(&b->sink, BR_TRACES, 0, 30);
+    assert_in_range(once, 20, 29);
+    assert_true(b->tally.last.n_rejected > 0 && b->tally.last.text[0]);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == (double)once);
+}
+
+/* Nothing was taken: the senders can send all of it again, and hear so at once. */
+static void late_pieces_that_are_all_refused_are_the_senders_again(void **state)
+{
+    struct bed *b = *state;
+    unsigned n = late_pieces(b);
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 2);
+    assert_int_equal(b->sink.n_items, n);
+}
+
+/* At the end of the process the senders have it again, what was taken too: that comes once. */
+static void late_freed_while_a_piece_is_to_be_tried_again(void **state)
+{
+    struct bed *b = *state;
+    (void)late_pieces(b);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
     fake_host_turn(b->h);
     assert_int_equal(b->tally.n_retry, 2);
 }
@@ -391,6 +449,44 @@ static void on_watch(struct br_consumer *self, struct br_item *item)
     struct watch *w = br_container_of(self, struct watch, consumer);
     w->n_waiting += item->waits;
     br_consume(&w->sink->consumer, item);
+}
+
+/* Takes an item's data for itself, as who merges does, and refuses it then; later hands all on. */
+struct taker {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n_refusals;
+};
+
+static void on_take(struct br_consumer *self, struct br_item *item)
+{
+    struct taker *t = br_container_of(self, struct taker, consumer);
+    if (!t->n_refusals) {
+        br_consume(&t->sink->consumer, item);
+        return;
+    }
+    t->n_refusals--;
+    br_item_clear_parts(item);
+    br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
+}
+
+/* What is tried again is the data, and what was refused is not done, whatever became of the item below. */
+static void late_data_that_was_taken_and_refused_is_still_there(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    for (unsigned cut = 0; cut < 2; cut++) {
+        struct taker t = {{on_take}, &b->sink, 1};
+        b->config.max_size = cut ? 10 : 0;
+        struct br_batcher *late = br_batcher_new(&b->node, BR_TRACES, &b->config, &t.consumer);
+        br_batcher_add(late, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, cut * 100, 25));
+        br_batcher_flush(late);
+        fake_host_advance(b->h, 2000);
+        assert_int_equal(b->tally.n_retry, 1);
+        assert_int_equal(b->tally.n_done, cut);
+        br_batcher_free(late);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 100, 25), 25);
 }
 
 /* Whoever stands behind knows whether he may answer before he has delivered. */
@@ -906,7 +1002,11 @@ int main(void)
         TEST(early_what_is_rejected_is_dropped_and_counted),
         TEST(early_with_a_final_next_one_it_does_not_try_again),
         TEST(late_items_are_answered_as_their_batch_is),
-        TEST(late_the_worst_piece_answers_for_all),
+        TEST(late_a_piece_that_is_refused_for_now_is_tried_again),
+        TEST(late_data_that_was_taken_and_refused_is_still_there),
+        TEST(late_patience_ends),
+        TEST(late_pieces_that_are_all_refused_are_the_senders_again),
+        TEST(late_freed_while_a_piece_is_to_be_tried_again),
         TEST(late_batches_say_that_somebody_waits),
         TEST(late_what_is_refused_in_part_is_told_in_shares),
         TEST(late_a_refused_piece_is_a_partial_success),
