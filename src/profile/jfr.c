@@ -193,7 +193,7 @@ static int tags_of(struct recording *r, const uint64_t *v, uint32_t *ret)
 {
     const struct br_jfr_tags tags = {
         .span_id = v[BR_JFR_SPAN_ID],
-        .span_name = v[BR_JFR_SPAN_NAME],
+        .span_name = br_jfr_string_of(&r->labels, v[BR_JFR_SPAN_NAME]),
         .trace_hi = v[BR_JFR_TRACE_HI],
         .trace_lo = v[BR_JFR_TRACE_LO],
         .context = v[BR_JFR_CONTEXT_ID] ? br_jfr_context_of(&r->labels, v[BR_JFR_CONTEXT_ID]) : 0};
@@ -359,6 +359,7 @@ static int write(struct recording *r, struct br_arena *scratch)
                                          .start_ns = start,
                                          .duration_ns = end > start ? end - start : 0};
     /* What is written shares the builder's limit with the samples that it is written from. */
+    br_jfr_samples_settle(&r->samples);
     size_t own = br_jfr_samples_size(&r->samples), limit = br_build_limit(r->build, SIZE_MAX);
     (void)br_build_limit(r->build, limit > own ? limit - own : 0);
     int rc = br_jfr_write(r->build, s, &result, scratch);
