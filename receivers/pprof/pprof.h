@@ -74,6 +74,7 @@ struct pprof_folder_config {
     uint64_t poll_interval;
     int after; /* enum pprof_after */
     const char *move_to;
+    const char *state;
     const struct br_yaml *labels;
     double sample_rate;
 };
