@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "otlp/resolve.h"
 #include "pipeline/value_text.h"
+#include "profile/name.h"
 #include "profile/pair.h"
 #include "wire/protobuf.h"
 
@@ -223,10 +224,13 @@ static void add_pair(struct pyroscope_labels *l, struct origin *o, const struct 
                           value.len};
     if (br_text_is(pair->key, "service.name")) {
         label.name = "service_name";
-        label.name_len = strlen(label.name);
         if (value.type == BR_VALUE_STRING && !value.len)
             return;
+    } else if (br_text_is(pair->key, BR_LABEL_SERVICE_NAME)) {
+        label.name = "service.name";
     }
+    if (label.name != (const char *)pair->key.data)
+        label.name_len = strlen(label.name);
     if (value.type == BR_VALUE_STRING) {
         add(l, &o->labels, &o->arena, label);
         return;
@@ -249,13 +253,27 @@ struct wanted {
     size_t n;
 };
 
+/* What is for the server itself is no choice. */
+static bool is_wanted(const struct origin *o, struct wanted want, const struct br_pair *pair)
+{
+    const char *key = (const char *)pair->key.data;
+    size_t len = pair->key.len;
+    if (o->from_pyroscope && len > 2 && memcmp(key, "__", 2) == 0)
+        return true;
+    if (br_text_is(pair->key, BR_LABEL_SERVICE_NAME)) {
+        key = "service.name";
+        len = strlen(key);
+    }
+    return len && listed(want.v, want.n, key, len);
+}
+
 static void read_pairs(struct pyroscope_labels *l, struct origin *o, uint32_t field,
                        struct wanted want)
 {
     const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
     struct br_pair pair;
-    while (want.n && (p = br_pair_next(p, end, field, &pair)))
-        if (pair.key.len && listed(want.v, want.n, (const char *)pair.key.data, pair.key.len))
+    while ((want.n || o->from_pyroscope) && (p = br_pair_next(p, end, field, &pair)))
+        if (is_wanted(o, want, &pair))
             add_pair(l, o, &pair);
 }
 
@@ -339,10 +357,10 @@ static struct wanted wanted_of(const struct pyroscope_labels *l, bool from_pyros
 {
     static const char *const any[] = {"*"};
     const struct br_strings *want = &l->config->resource_attributes;
-    if (from_pyroscope)
-        return (struct wanted){any, 1};
-    return want->v ? (struct wanted){want->v, want->n}
-                   : (struct wanted){default_resource, BR_COUNT(default_resource)};
+    if (want->v)
+        return (struct wanted){want->v, want->n};
+    return from_pyroscope ? (struct wanted){any, 1}
+                          : (struct wanted){default_resource, BR_COUNT(default_resource)};
 }
 
 static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)

@@ -330,6 +330,7 @@ static void consume(struct br_node *node, struct br_item *item)
                                           .max_bytes = (size_t)c->limits.max_profile_size,
                                           .max_work = max_size,
                                           .keep_label = pyroscope_labels_keep,
+                                          .asks_clients = c->labels.sample_attributes.v != NULL,
                                           .arg = s->labels};
     struct br_list *l;
     br_list_init(&b.requests);

@@ -27,7 +27,7 @@ static size_t grown(size_t max)
 }
 
 /* True for what begins as gzip does. */
-static bool reader_is_gzip(const uint8_t *data, size_t len)
+bool pprof_is_gzip(const uint8_t *data, size_t len)
 {
     return len >= 2 && data[0] == 0x1f && data[1] == 0x8b;
 }
@@ -37,7 +37,7 @@ int pprof_unpack(struct br_reading *r)
     int rc = br_reading_unpack(r);
     const struct br_buf *bytes = br_reading_bytes(r);
     struct br_buf *plain = NULL;
-    if (rc || !bytes || !reader_is_gzip(bytes->data, bytes->len))
+    if (rc || !bytes || !pprof_is_gzip(bytes->data, bytes->len))
         return rc;
     rc = br_reading_decompress(r, BR_ENCODING_GZIP, bytes->data, bytes->len, &plain);
     if (rc == 0)

@@ -14,27 +14,11 @@
 #define NEXT_PIECE_MS 1 /* the next turn: what is due at once may be this one's */
 #define NS_PER_MS 1000000
 
-/* As Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
-static const struct {
-    const char *name;
-    bool since_start; /* values count since the program began */
-} kinds[PPROF_KINDS] = {
-    [PPROF_CPU] = {"process_cpu", false},
-    [PPROF_HEAP] = {"memory", true},
-    [PPROF_ALLOCS] = {"memory", true},
-    [PPROF_GOROUTINE] = {"goroutine", false},
-    [PPROF_BLOCK] = {"block", true},
-    [PPROF_MUTEX] = {"mutex", true},
-    [PPROF_GODELTAPROF_MEMORY] = {"memory", false},
-    [PPROF_GODELTAPROF_BLOCK] = {"block", false},
-    [PPROF_GODELTAPROF_MUTEX] = {"mutex", false},
-};
-
 /* --- The request ------------------------------------------------------------------------------ */
 
 static bool takes_seconds(const struct pprof_config *c, enum pprof_kind kind)
 {
-    return kind == PPROF_CPU || pprof_profile_config(c, kind)->seconds > 0;
+    return pprof_kind_lasts(kind) || pprof_profile_config(c, kind)->seconds > 0;
 }
 
 uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind)
@@ -127,7 +111,8 @@ static int compare(struct br_reading *r, struct pprof_delta *delta, struct br_ar
 static int read_profile(struct br_reading *r)
 {
     const struct pprof_job *j = r->arg;
-    const struct pprof_profile_config *p = pprof_profile_config(j->target->scraper->config, j->kind);
+    const struct pprof_config *c = j->target->scraper->config;
+    bool since_start = pprof_kind_since_start(c, j->kind);
     struct br_arena arena;
     int rc = pprof_unpack(r);
     const struct br_buf *plain = br_reading_bytes(r);
@@ -140,10 +125,10 @@ static int read_profile(struct br_reading *r)
         .data = data,
         .len = len,
         .resource = &j->target->resource,
-        .pyroscope_name = kinds[j->kind].name,
+        .pyroscope_name = pprof_kind_metric(c, j->kind),
         .start_ns = r->now_ns,
         .end_ns = r->now_ns,
-        .cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta};
+        .cumulative = since_start && !takes_seconds(c, j->kind) && !j->delta};
     if (rc == 0 && len > 0)
         rc = pprof_read(r, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);

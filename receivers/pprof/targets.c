@@ -11,8 +11,6 @@
 static int init_job(struct pprof_job *j, struct pprof_target *t, enum pprof_kind kind,
                     struct br_err *err)
 {
-    static const bool since_start[PPROF_KINDS] = {
-        [PPROF_HEAP] = true, [PPROF_ALLOCS] = true, [PPROF_BLOCK] = true, [PPROF_MUTEX] = true};
     const struct pprof_config *c = t->scraper->config;
     const char *path = pprof_profile_config(c, kind)->path;
     j->target = t;
@@ -21,7 +19,7 @@ static int init_job(struct pprof_job *j, struct pprof_target *t, enum pprof_kind
     j->path = br_arena_alloc(&t->scraper->arena, j->path_size);
     if (!j->path)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (c->delta && since_start[kind] && pprof_profile_config(c, kind)->seconds == 0 &&
+    if (c->delta && pprof_kind_since_start(c, kind) && pprof_profile_config(c, kind)->seconds == 0 &&
         !(j->delta = pprof_delta_new()))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;

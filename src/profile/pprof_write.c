@@ -484,7 +484,7 @@ static int write_scope(struct br_pprof_writer *w, const uint8_t *body, const uin
     bool whole = !next_profile(&rest, &body);
     pprof_scope_read(&w->scope, scope, w->profiles, whole ? w->n_profiles : 0);
     w->scope.has_cpu = any_is_cpu(w, c);
-    w->tables.all_labels = w->scope.from_pyroscope;
+    w->tables.all_labels = w->scope.from_pyroscope && !w->tables.options->asks_clients;
     w->out.scope = scope;
     w->out.from_pyroscope = w->scope.from_pyroscope;
     while (w->n_profiles && !w->tables.rc) {

@@ -49,9 +49,10 @@ struct br_pprof_options {
     size_t max_bytes;     /* of one; 0: BR_BUF_MAX / 2 */
     size_t max_work; /* bytes of all pprofs, and of dictionary entries that are read for them, of
                         which each piece needs its own; 0: no limit */
-    /* Which sample attributes become labels, asked once for each in an item; never about what came
-     * from a Pyroscope client. NULL: all. */
+    /* Which sample attributes become labels, asked once for each in an item; about what came from a
+     * Pyroscope client only where `asks_clients`. NULL: all. */
     bool (*keep_label)(void *arg, const char *key, size_t len);
+    bool asks_clients;
     void *arg;
 };
 

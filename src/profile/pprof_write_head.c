@@ -195,11 +195,13 @@ static void make_name(struct pprof_head *h)
     const char *texts[BR_PPROF_TYPES_MAX];
     for (uint32_t i = 0; i < h->n_profiles; i++)
         texts[i] = h->types[i].text;
-    /* Time spent waiting is no CPU time, though its name has it. */
+    /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are none. */
     if (h->scope->metric.len)
         clean(h->scope->metric, true, h->name, sizeof h->name);
     else if (strcmp(texts[0], "off_cpu") == 0)
         (void)memcpy(h->name, "off_cpu", sizeof "off_cpu");
+    else if (br_text_is(h->period_type, "wall"))
+        (void)memcpy(h->name, "wall", sizeof "wall");
     else
         br_pyroscope_name(texts, h->n_profiles, NULL, 0, h->name, sizeof h->name);
     for (char *c = h->name; *c; c++)

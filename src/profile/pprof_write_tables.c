@@ -270,7 +270,7 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
 
 static uint32_t function(struct pprof_tables *t, uint64_t i)
 {
-    if (i == 0 || i >= t->view.n[BR_TABLE_FUNCTION])
+    if (i >= t->view.n[BR_TABLE_FUNCTION])
         return 0;
     const struct pprof_mark *m = &t->marks[BR_TABLE_FUNCTION][i];
     return m->round == t->round ? m->id : write_function(t, (uint32_t)i);
@@ -346,7 +346,8 @@ static uint32_t mapping(struct pprof_tables *t, uint64_t i)
     return m->round == t->round ? m->id : write_mapping(t, (uint32_t)i);
 }
 
-/* A Line; one without a function is none in pprof. */
+/* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it keeps its
+ * value, which would be its caller's otherwise. */
 static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, const uint8_t *end)
 {
     struct br_field f;
@@ -424,8 +425,8 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
         attributes = attributes || f.number == 4;
     }
     uint32_t mapping_id = mapping(t, in_mapping);
-    /* A line with a function takes four bytes or more, and four more when its id is longer here. */
-    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 2 * (size_t)e->len + 64);
+    /* A line takes two bytes or more, and six with an id that it did not say. */
+    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 3 * (size_t)e->len + 64);
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_LOCATION];

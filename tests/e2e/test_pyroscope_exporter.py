@@ -326,6 +326,46 @@ def test_labels_of_samples_count_too(through, pyroscope):
     assert len(key.labels) == 30 - 2 and {("a", "x"), ("b", "y")} < key.labels
 
 
+CLIENT = {"pyroscope.name": "process_cpu"}  # of the scope of what an SDK sent
+
+
+@pytest.mark.parametrize("labels, series, of_sample", [
+    ({}, {"env": "prod", "service.name": "tag", "region": "eu"}, {"user": "x", "span_name": "GET /"}),
+    ({"resource_attributes": ["env"]}, {"env": "prod"}, {"user": "x", "span_name": "GET /"}),
+    ({"resource_attributes": [], "sample_attributes": []}, {}, {}),
+    ({"sample_attributes": ["user"], "resource_attributes": ["service.*"]}, {"service.name": "tag"}, {"user": "x"}),
+])
+def test_lists_hold_for_clients_too(through, pyroscope, labels, series, of_sample):
+    request = Request()
+    scope = request.scope({"service.name": "shop", "pyroscope.label.service.name": "tag", "env": "prod",
+                           "region": "eu", "__session_id__": "7"}, CLIENT)
+    sample = request.profile(scope, CPU, CPU, 10_000_000).samples.add(stack_index=request.stack(["a"]), values=[1])
+    texts = {"user": "x", "span_name": "GET /", "span_id": SPAN}
+    sample.attribute_indices.extend(request.attribute(*each) for each in texts.items())
+    send(through(labels=labels), request)
+    [push] = pyroscope.wait(1)
+    always = {"__name__": "process_cpu", "service_name": "shop", "__session_id__": "7"}
+    assert push.labels == {**always, **series}
+    assert dict(pprof.labels_of(push.profile, push.profile.sample[0])) == {"span_id": SPAN, **of_sample}
+
+
+def test_an_empty_list_means_none(through, pyroscope):
+    send(through(labels={"resource_attributes": []}), cpu_request(resource={"host.name": "h"}))
+    [push] = pyroscope.wait(1)
+    assert push.labels == {"__name__": "process_cpu", "service_name": "shop", "__delta__": "false"}
+
+
+def test_samples_of_the_wall_clock_are_no_cpu(through, pyroscope):
+    request = Request()
+    profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"),
+                              ("wall", "nanoseconds"), 10_000_000)
+    profile.samples.add(stack_index=request.stack(["a"]), values=[3])
+    send(through(), request)
+    pyroscope.wait(1)
+    assert {key.type: value for key, value in pyroscope.stored().items()} == {
+        "wall:samples:count:wall:nanoseconds": 3}
+
+
 def test_sanitized_names(through, pyroscope):
     server = through(labels={"sanitize": True, "resource_attributes": ["*"]})
     send(server, cpu_request(resource={"k8s.pod-name": "p", "9x": "y"}))

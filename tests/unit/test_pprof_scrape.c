@@ -152,6 +152,23 @@ static void test_paths_of_the_config(void **state)
     end(f);
 }
 
+/* Kinds that few programs have, and paths of the program's own. */
+static void test_further_kinds(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", profiles: {cpu: {enabled: false}, allocs: {enabled: false}, "
+             "goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}, "
+             "threadcreate: , fgprof: , custom: [{name: cache, path: /debug/cache}, "
+             "{name: slow, path: '/slow?x=1', seconds: 5}]}}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, 4);
+    assert_int_equal(asked(&f->program, "/debug/pprof/threadcreate"), 1);
+    assert_int_equal(asked(&f->program, "/debug/fgprof?seconds=14"), 1);
+    assert_int_equal(asked(&f->program, "/debug/cache"), 1);
+    assert_int_equal(asked(&f->program, "/slow?x=1&seconds=5"), 1);
+    end(f);
+}
+
 /* A kind that is named is scraped, by whatever it is named, unless it is said that it is not;
  * others as ever. */
 static void test_kinds_that_are_named(void **state)
@@ -700,7 +717,7 @@ static void test_a_rule_for_others_is_not_kept(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
-    static const char *const unknown[] = {"fgprof"};
+    static const char *const unknown[] = {"heapless"};
     struct br_rule rules[] = {
         {.id = 1, .service = "sho"},
         {.id = 1, .target = "http://127.0.0.1:6061"},
@@ -894,6 +911,7 @@ int main(void)
         TEST(test_paths_of_the_defaults),
         TEST(test_paths_of_the_config),
         TEST(test_kinds_that_are_named),
+        TEST(test_further_kinds),
         TEST(test_beat_and_jitter),
         TEST(test_basic_auth),
         TEST(test_bearer_token),
