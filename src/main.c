@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "config/migrate.h"
+#include "pipeline/preflight.h"
 #include "pipeline/registry.h"
 #include "pipeline/service.h"
 
@@ -265,10 +266,16 @@ static int load_and(const struct arguments *a)
     struct br_errs errs = {0};
     struct br_config *config = NULL;
     int rc = br_config_load(&a->sources, br_components, &config, &errs);
+    if (!rc && a->command == VALIDATE) {
+        br_log_setup(BR_LOG_ERROR, false, 2);
+        rc = br_preflight(config, &errs);
+    }
     print_errors(&errs);
     br_errs_release(&errs);
-    if (rc)
+    if (rc) {
+        br_config_free(config);
         return EXIT_FAILURE;
+    }
     int code = a->command == RUN ? run(config, a) : EXIT_SUCCESS;
     br_config_free(config);
     return code;

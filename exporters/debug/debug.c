@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "exporters/debug/output.h"
 #include "otlp/print.h"
@@ -73,10 +74,24 @@ static int create(struct br_node *node, struct br_err *err)
     return s->outputs ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
+static int debug_check_outputs(const struct br_strings *paths, struct br_err *err)
+{
+    for (size_t i = 0; i < paths->n; i++) {
+        bool stream = strcmp(paths->v[i], "stdout") == 0 || strcmp(paths->v[i], "stderr") == 0;
+        int error = stream ? 0 : br_file_check(paths->v[i]);
+        if (error)
+            return br_err_set(err, BR_EIO, "output_paths: cannot open %s: %s", paths->v[i],
+                              strerror(error));
+    }
+    return 0;
+}
+
 static int start(struct br_node *node, struct br_err *err)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
+    if (node->host->checking)
+        return debug_check_outputs(&c->output_paths, err);
     for (; s->n_outputs < c->output_paths.n; s->n_outputs++) {
         int rc = debug_output_open(node->host, c->output_paths.v[s->n_outputs],
                                    &s->outputs[s->n_outputs], err);

@@ -153,7 +153,10 @@ static int start(struct br_node *node, struct br_err *err)
     struct state *s = node->state;
     const struct config *c = node->config;
     const struct rotation *r = c->rotation;
-    struct file_writer_config w = {.path = c->path, .owner = node->id, .append = c->append};
+    struct file_writer_config w = {.path = c->path,
+                                   .owner = node->id,
+                                   .append = c->append,
+                                   .only_looks = node->host->checking};
     if (c->create_directory)
         w.make_folders = c->directory_permissions ? parse_mode(c->directory_permissions) : 0700;
     if (r) {

@@ -68,6 +68,12 @@ static void *make(const void *arg)
     w->config = *(const struct file_writer_config *)arg;
     w->fd = -1;
     (void)pthread_mutex_init(&w->lock, NULL);
+    if (w->config.only_looks) {
+        w->error = br_file_check(w->config.path);
+        if (w->error == ENOENT && w->config.make_folders)
+            w->error = 0;
+        return w;
+    }
     if (w->config.make_folders)
         w->error = make_folders(w->config.path, (mode_t)w->config.make_folders);
     if (!w->error)

@@ -27,6 +27,7 @@ struct file_writer_config {
     int64_t max_backups; /* 0: any number */
     int64_t max_days;    /* 0: for ever */
     bool local_time;     /* in the names of rotated files; else UTC */
+    bool only_looks;     /* opens nothing: only whether it could */
 };
 
 /* Opens the file, or shares what another worker has opened. Returns 0, BR_EINVAL, BR_EIO or

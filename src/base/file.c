@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +23,23 @@ int br_file_open(const char *path, int flags)
     fd = open(path, flags);
     /* A link to what is not there yet. */
     return fd < 0 && errno == ENOENT ? open(path, flags | O_CREAT, OWNER_ONLY) : fd;
+}
+
+int br_file_check(const char *path)
+{
+    struct stat st;
+    char folder[4096];
+    if (stat(path, &st) == 0)
+        return S_ISDIR(st.st_mode) ? EISDIR : access(path, W_OK) ? errno : 0;
+    if (errno != ENOENT)
+        return errno;
+    if (strlen(path) >= sizeof folder)
+        return ENAMETOOLONG;
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    return access(slash ? folder : ".", W_OK | X_OK) ? errno : 0;
 }
 
 int br_folder_make(const char *path, mode_t mode)

@@ -807,6 +807,20 @@ static void set_defaults(struct client *c)
         c->sweep_ms = SWEEP_MIN_MS;
 }
 
+int br_client_check(const struct br_client_config *config, struct br_err *err)
+{
+    struct client *c = br_calloc(1, sizeof *c);
+    if (!c)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    c->config = *config;
+    int rc = br_endpoint_read(config->endpoint, config->grpc, &c->endpoint, err);
+    if (!rc)
+        rc = make_tls(c, err);
+    br_tls_context_free(c->tls);
+    br_free(c);
+    return rc;
+}
+
 int br_net_connect(struct br_host *h, const struct br_client_config *config, struct br_client **ret,
                    struct br_err *err)
 {

@@ -293,7 +293,8 @@ static void note_port(struct br_listener *l, char *shown, size_t size)
     peer_name(&addr, shown, size);
 }
 
-static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err *err)
+int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
+                        struct br_err *err)
 {
     char host[256], port_text[8];
     unsigned port;
@@ -301,16 +302,23 @@ static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err
         return br_err_set(err, BR_EINVAL, "\"%s\" is not host:port", endpoint);
     (void)snprintf(port_text, sizeof port_text, "%u", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *found = NULL;
-    int rc = getaddrinfo(host[0] ? host : NULL, port_text, &hints, &found);
+    int rc = getaddrinfo(host[0] ? host : NULL, port_text, &hints, ret);
     if (rc)
         return br_err_set(err, BR_EIO, "cannot resolve %s: %s", host, gai_strerror(rc));
     /* As Go's listener: an IPv4 address first where a name has both; every interface means both. */
-    int order[2] = {AF_INET, AF_INET6};
-    if (!host[0] || strcmp(host, "::") == 0) {
-        order[0] = AF_INET6;
-        order[1] = AF_INET;
-    }
+    bool every = !host[0] || strcmp(host, "::") == 0;
+    ret_order[0] = every ? AF_INET6 : AF_INET;
+    ret_order[1] = every ? AF_INET : AF_INET6;
+    return 0;
+}
+
+static int listen_tcp(struct br_listener *l, const char *endpoint, struct br_err *err)
+{
+    struct addrinfo *found = NULL;
+    int order[2];
+    int rc = br_listener_resolve(endpoint, &found, order, err);
+    if (rc)
+        return rc;
     rc = -1;
     errno = EAFNOSUPPORT;
     for (int i = 0; i < 2 && rc; i++)

@@ -50,6 +50,12 @@ struct br_listener {
 int br_listener_open(struct br_loop *loop, const struct br_server_config *config,
                      struct br_listener **ret, struct br_err *err);
 
+/* What "host:port" stands for, as freeaddrinfo takes it, and in which order its families are tried.
+ * Returns 0, BR_EINVAL or BR_EIO with a sentence. */
+struct addrinfo;
+int br_listener_resolve(const char *endpoint, struct addrinfo **ret, int ret_order[2],
+                        struct br_err *err);
+
 /* The listener of that name, or NULL. */
 struct br_listener *br_listener_find(struct br_net *net, const char *name);
 

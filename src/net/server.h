@@ -45,6 +45,24 @@ struct br_server_config {
     const struct br_log *log;
 };
 
+/* Where a server would listen. */
+struct br_server_place {
+    char name[160];
+    char path[108];             /* of a unix socket; "" otherwise */
+    uint8_t address[16];        /* IPv4 in its first four bytes */
+    bool v6, every_interface;
+    unsigned port;              /* 0: any free one, and for unix sockets */
+};
+
+/* Whether a server of this config could start here, as far as can be said while others may have its port:
+ * certificates load, the name resolves, and the address is this machine's. Opens nothing that others see.
+ * Returns 0, BR_EINVAL, BR_EIO or BR_ENOMEM with a sentence. */
+int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
+                    struct br_err *err);
+
+/* True when not both can listen. */
+bool br_server_places_clash(const struct br_server_place *a, const struct br_server_place *b);
+
 /* What a server does; a test's host brings its own. */
 struct br_server_ops {
     void (*stop)(struct br_server *s, void (*on_stopped)(void *arg), void *arg);

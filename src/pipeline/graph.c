@@ -457,6 +457,38 @@ int br_graph_start(struct br_graph *g, struct br_err *err)
     return 0;
 }
 
+static int check_start(struct place *p, struct br_errs *errs)
+{
+    const struct br_component *c = p->node.component;
+    struct br_node *node = &p->node;
+    struct br_err err = {0};
+    char path[192];
+    int rc = c->start ? c->start(node, &err) : 0;
+    if (!rc)
+        return 0;
+    (void)snprintf(path, sizeof path, "%s::%.150s", br_kind_section(c->kind), node->id);
+    br_errs_add(errs, p->instance->node, path, "%s", err.text);
+    return rc;
+}
+
+int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs)
+{
+    struct br_graph *g = NULL;
+    struct br_err err = {0};
+    int rc = br_graph_new(config, host, &g, &err);
+    if (rc) {
+        br_errs_add(errs, NULL, NULL, "%s", err.text);
+        return rc;
+    }
+    each_place(g, l)
+    {
+        int failed = check_start(place_of(l), errs);
+        rc = failed ? failed : rc;
+    }
+    br_graph_free(g);
+    return rc;
+}
+
 /* --- Draining ------------------------------------------------------------------------------- */
 
 static void step(struct br_deferred *d);

@@ -18,6 +18,11 @@ int br_graph_new(const struct br_config *config, struct br_host *host, struct br
 /* Starts exporters first, receivers last. On failure what was started stays so until br_graph_free. */
 int br_graph_start(struct br_graph *g, struct br_err *err);
 
+/* Creates the graph and starts each node of it, on a host that opens nothing (br_host.checking), to see what
+ * would fail; then it is gone again. Errors go to `errs`, each at its component. Returns 0 or a negative
+ * code. */
+int br_graph_check(const struct br_config *config, struct br_host *host, struct br_errs *errs);
+
 /* Drains from the receivers on, each level once the one before it is empty; then calls `fn` once. */
 void br_graph_drain(struct br_graph *g, void (*fn)(void *arg), void *arg);
 

@@ -101,7 +101,8 @@ void br_host_work_wait(struct br_host *h, struct br_work *w)
 
 bool br_host_turn(struct br_host *h)
 {
-    br_timers_run(&h->timers, br_host_mono_ms(h));
+    if (!h->checking)
+        br_timers_run(&h->timers, br_host_mono_ms(h));
     for (unsigned n = 0; n < TURN_MAX; n++) {
         struct br_list *l = br_list_shift(&h->finished);
         if (l) {

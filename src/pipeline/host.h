@@ -69,6 +69,7 @@ struct br_host {
     unsigned worker, n_workers;
     struct br_loop *const *loops; /* of all workers, by number; NULL: there is no other */
     struct br_shed shed;
+    bool checking; /* start is only tried: open no file for writing, change nothing outside; no timer fires */
     bool draining; /* the end has begun: the graph takes nothing new */
     void *shared; /* struct br_shared: what the workers of one service share (service.h) */
 };

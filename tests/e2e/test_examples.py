@@ -363,7 +363,8 @@ def expected(span, copied):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_example_is_valid_as_it_is_shipped(name):
+def test_example_is_valid_as_it_is_shipped(name, tmp_path):
     done = subprocess.run([BINARY, "validate", "--config", FOLDER / name], capture_output=True, text=True,
-                          timeout=DEADLINE_S, env={"TOKEN": "x", "BRAID_CONTROL_TOKEN": CONTROL_TOKEN})
+                          timeout=DEADLINE_S, env={"TOKEN": "x", "BRAID_CONTROL_TOKEN": CONTROL_TOKEN,
+                                                  "BRAID_PROFILES": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "net/listener.h"
+
+#define FREE_PORTS 1024 /* those below may be for root alone */
+
+static void place_set(struct br_server_place *place, const struct addrinfo *ai)
+{
+    static const uint8_t none[16];
+    place->v6 = ai->ai_family == AF_INET6;
+    if (place->v6) {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, ai->ai_addr, sizeof v6);
+        memcpy(place->address, &v6.sin6_addr, 16);
+        place->port = ntohs(v6.sin6_port);
+    } else {
+        struct sockaddr_in v4;
+        memcpy(&v4, ai->ai_addr, sizeof v4);
+        memcpy(place->address, &v4.sin_addr, 4);
+        place->port = ntohs(v4.sin_port);
+    }
+    place->every_interface = memcmp(place->address, none, sizeof none) == 0;
+}
+
+/* The address without its port, which the one that runs now may have. */
+static void place_forget_port(struct sockaddr_storage *addr)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    if (addr->ss_family == AF_INET6) {
+        memcpy(&v6, addr, sizeof v6);
+        v6.sin6_port = 0;
+        memcpy(addr, &v6, sizeof v6);
+    } else {
+        memcpy(&v4, addr, sizeof v4);
+        v4.sin_port = 0;
+        memcpy(addr, &v4, sizeof v4);
+    }
+}
+
+/* Binds and lets go. Returns 0 or an errno. */
+static int place_try(const struct br_server_place *place, const struct addrinfo *ai)
+{
+    struct sockaddr_storage addr = {0};
+    int one = 1, zero = 0;
+    memcpy(&addr, ai->ai_addr, ai->ai_addrlen);
+    if (place->port >= FREE_PORTS)
+        place_forget_port(&addr);
+    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (ai->ai_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+    int why = bind(fd, (struct sockaddr *)&addr, ai->ai_addrlen) ? errno : 0;
+    close(fd);
+    return why == EADDRINUSE ? 0 : why;
+}
+
+static int place_check_tcp(const char *endpoint, struct br_server_place *ret, struct br_err *err)
+{
+    struct addrinfo *found = NULL;
+    int order[2], why = EAFNOSUPPORT;
+    int rc = br_listener_resolve(endpoint, &found, order, err);
+    if (rc)
+        return rc;
+    for (int i = 0; i < 2 && why; i++)
+        for (struct addrinfo *ai = found; ai && why; ai = ai->ai_next)
+            if (ai->ai_family == order[i]) {
+                place_set(ret, ai);
+                why = place_try(ret, ai);
+            }
+    freeaddrinfo(found);
+    if (why)
+        return br_err_set(err, BR_EIO, "cannot listen on %s: %s", endpoint, strerror(why));
+    return 0;
+}
+
+static int place_check_unix(const char *path, struct br_server_place *ret, struct br_err *err)
+{
+    char folder[sizeof ret->path];
+    if (!*path || strlen(path) >= sizeof ret->path)
+        return br_err_set(err, BR_EINVAL, "the path of a unix socket has 1 to %zu bytes",
+                          sizeof ret->path - 1);
+    (void)snprintf(ret->path, sizeof ret->path, "%s", path);
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    if (access(slash ? folder : ".", W_OK | X_OK))
+        return br_err_set(err, BR_EIO, "cannot listen on %s: %s", path, strerror(errno));
+    return 0;
+}
+
+int br_server_check(const struct br_server_config *config, struct br_server_place *ret,
+                    struct br_err *err)
+{
+    static const char *const alpn[] = {"h2", "http/1.1", NULL};
+    struct br_tls_context *tls = NULL;
+    struct br_server_place place = {.port = 0};
+    bool local = config->transport && strncmp(config->transport, "unix", 4) == 0;
+    (void)snprintf(place.name, sizeof place.name, "%s", config->name);
+    int rc = config->tls ? br_tls_context_new(config->tls, true, alpn, &tls, err) : 0;
+    br_tls_context_free(tls);
+    if (!rc)
+        rc = local ? place_check_unix(config->endpoint, &place, err)
+                   : place_check_tcp(config->endpoint, &place, err);
+    if (!rc)
+        *ret = place;
+    return rc;
+}
+
+bool br_server_places_clash(const struct br_server_place *a, const struct br_server_place *b)
+{
+    if (a->path[0] || b->path[0])
+        return strcmp(a->path, b->path) == 0;
+    if (a->port != b->port || a->port == 0)
+        return false;
+    if (a->v6 == b->v6)
+        return a->every_interface || b->every_interface || memcmp(a->address, b->address, 16) == 0;
+    return a->v6 ? a->every_interface
+                 : b->every_interface; /* every interface of IPv6 has IPv4's, too */
+}
