@@ -49,9 +49,18 @@ struct br_pool *br_pool_new(size_t max_idle)
     return pool;
 }
 
+/* Pools that keep something share what may be kept. */
+static void pool_count_in(const struct br_pool *pool, int n)
+{
+    if (pool->memory && pool->max_idle)
+        (void)atomic_fetch_add_explicit(&pool->memory->n_pools, (unsigned)n, memory_order_relaxed);
+}
+
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory)
 {
+    pool_count_in(pool, -1);
     pool->memory = memory;
+    pool_count_in(pool, 1);
 }
 
 bool br_pool_fits(struct br_pool *pool, size_t more)
@@ -83,6 +92,7 @@ void br_pool_free(struct br_pool *pool)
         return;
     assert(pool->live == 0);
     br_pool_trim(pool);
+    pool_count_in(pool, -1);
     br_free(pool);
 }
 
@@ -109,11 +119,19 @@ static struct br_buf *pool_take(struct br_pool *pool, uint32_t c, size_t size)
     return (struct br_buf *)(void *)i;
 }
 
+/* The most that the pool may keep: its share of what all may. */
+static size_t pool_idle_max(const struct br_pool *pool)
+{
+    if (!pool->memory || !pool->max_idle)
+        return pool->max_idle;
+    unsigned n = atomic_load_explicit(&pool->memory->n_pools, memory_order_relaxed);
+    size_t share = br_memory_hard(pool->memory) / IDLE_SHARE / (n ? n : 1);
+    return share < pool->max_idle ? share : pool->max_idle;
+}
+
 static bool pool_keep(struct br_pool *pool, struct br_buf *buf)
 {
-    size_t size = buf->cap, max = pool->max_idle;
-    if (pool->memory && br_memory_hard(pool->memory) / IDLE_SHARE < max)
-        max = br_memory_hard(pool->memory) / IDLE_SHARE;
+    size_t size = buf->cap, max = pool_idle_max(pool);
     if (pool->idle > max || size > max - pool->idle)
         return false;
     uint32_t c = buf->size_class;
@@ -139,6 +157,11 @@ size_t br_pool_idle(const struct br_pool *pool)
 uint64_t br_pool_taken(const struct br_pool *pool)
 {
     return pool->taken;
+}
+
+size_t br_buf_room(size_t cap)
+{
+    return class_size(class_of(cap));
 }
 
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap)

@@ -60,6 +60,9 @@ void br_pool_trim(struct br_pool *pool);
  * there is no memory or cap > BR_BUF_MAX. */
 struct br_buf *br_buf_new(struct br_pool *pool, size_t cap);
 
+/* The room that a buffer made for `cap` bytes has: up to a fourth more. */
+size_t br_buf_room(size_t cap);
+
 /* Moves `buf`, which belongs to another pool, and what it counts for, to `pool`. */
 void br_buf_adopt(struct br_buf *buf, struct br_pool *pool);
 

@@ -154,8 +154,10 @@ void br_mem_scope_end(struct br_mem_scope *scope)
     int64_t peak = outer->used + scope->peak;
     outer->used += scope->used;
     outer->peak = peak > outer->peak ? peak : outer->peak;
-    outer->full = outer->full || scope->full;
-    outer->refused = outer->refused || scope->refused;
+    if (scope->full || scope->refused) {
+        outer->full = scope->full;
+        outer->refused = scope->refused;
+    }
     if (scope->refused && positive(outer->used - scope->used) + scope->wanted > outer->wanted)
         outer->wanted = positive(outer->used - scope->used) + scope->wanted;
 }
@@ -168,11 +170,13 @@ static bool admitted(size_t size)
         return true;
     if (size > scope->max || scope->used > (int64_t)(scope->max - size)) {
         scope->full = true;
+        scope->refused = false;
         return false;
     }
     if (!scope->memory || br_memory_fits(scope->memory, size))
         return true;
     scope->refused = true;
+    scope->full = false;
     if (positive(scope->used) + size > scope->wanted)
         scope->wanted = positive(scope->used) + size;
     return false;

@@ -106,8 +106,9 @@ struct br_mem_scope {
     size_t max;               /* bytes that the work may hold at a time */
     int64_t used;             /* that it holds; blocks from before may make it negative */
     int64_t peak;
-    bool full;    /* something was refused for `max`: it can never succeed */
-    bool refused; /* something was refused for the budget: it can succeed later, where the budget ... */
+    /* Why something was refused last: what went on after a refusal did not need it. */
+    bool full;    /* for `max`: it can never succeed */
+    bool refused; /* for the budget: it can succeed later, where the budget ... */
     size_t wanted; /* ... ever has so much: what was held and refused then, at the most */
 };
 

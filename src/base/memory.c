@@ -78,7 +78,7 @@ void br_memory_limit(struct br_memory *memory, size_t soft, size_t hard)
     lower(&memory->soft, soft);
     lower(&memory->hard, hard);
     br_memory_look(memory);
-    memory->floor = br_mem_live() + load(&memory->overhead);
+    store(&memory->floor, br_mem_live() + load(&memory->overhead));
 }
 
 size_t br_memory_soft(const struct br_memory *memory)
@@ -139,5 +139,35 @@ size_t br_memory_largest(const struct br_memory *memory)
     size_t intake = br_memory_intake(memory);
     if (intake == SIZE_MAX)
         return SIZE_MAX;
-    return intake > memory->floor ? intake - memory->floor : 0;
+    size_t floor = load(&memory->floor);
+    return intake > floor ? intake - floor : 0;
+}
+
+/* What is held for peers, and goes when it has been sent. */
+static size_t payload(void)
+{
+    static const enum br_holder holders[] = {BR_HOLDER_REQUESTS, BR_HOLDER_BATCHES, BR_HOLDER_QUEUES,
+                                             BR_HOLDER_HOLDS, BR_HOLDER_ITEMS};
+    size_t sum = 0;
+    for (size_t i = 0; i < BR_COUNT(holders); i++)
+        sum += br_mem_held(holders[i]);
+    return sum;
+}
+
+void br_memory_settle(struct br_memory *memory, size_t own)
+{
+    if (!load(&memory->hard))
+        return;
+    atomic_fetch_add_explicit(&memory->trims, 1, memory_order_relaxed);
+    br_mem_trim();
+    br_memory_look(memory);
+    size_t held = payload(), used = br_mem_live() + load(&memory->overhead);
+    size_t gone = held + br_mem_held(BR_HOLDER_POOL);
+    if (held <= own + load(&memory->hard) / BR_MEMORY_LOOK)
+        store(&memory->floor, used > gone ? used - gone : 0);
+}
+
+unsigned br_memory_trims(const struct br_memory *memory)
+{
+    return atomic_load_explicit(&memory->trims, memory_order_relaxed);
 }

@@ -28,7 +28,9 @@ struct br_memory {
     _Atomic size_t soft, hard; /* 0: none */
     _Atomic size_t overhead;   /* as last measured */
     _Atomic size_t looked_at;  /* the count at that time */
-    size_t floor;              /* held when the limit was set: what is never given back */
+    _Atomic size_t floor;      /* what is never given back, as br_memory_limit and _settle found it */
+    _Atomic unsigned n_pools;  /* that keep unused buffers */
+    _Atomic unsigned trims;    /* how often pools were asked to give those back */
     size_t (*resident)(void);  /* the process's resident bytes; NULL: overhead is not measured */
 };
 
@@ -62,3 +64,11 @@ bool br_memory_fits(struct br_memory *memory, size_t more);
 
 /* The most that a single request can ever get: what exceeds it is not to be tried again. */
 size_t br_memory_largest(const struct br_memory *memory);
+
+/* Something large was refused, for which `own` bytes are held: gives back what the allocator keeps, asks
+ * all workers for their unused buffers (br_memory_trims), and measures. Where nothing else is held for
+ * peers, what is left is what is never given back: br_memory_largest follows. Takes milliseconds. */
+void br_memory_settle(struct br_memory *memory, size_t own);
+
+/* Counts how often it was asked for unused buffers. */
+unsigned br_memory_trims(const struct br_memory *memory);

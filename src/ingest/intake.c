@@ -112,6 +112,16 @@ struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *
     return admit(x) ? x : NULL;
 }
 
+/* What was refused is large: room is made for when it comes again. Whether it may then fit. */
+static bool may_fit_later(const struct br_intake *x, size_t wanted)
+{
+    struct br_memory *memory = x->door->ingest->node->host->memory;
+    if (!memory || wanted < br_memory_hard(memory) / BR_READING_LARGE)
+        return true;
+    br_memory_settle(memory, 0);
+    return wanted <= br_memory_largest(memory);
+}
+
 /* --- Its body --------------------------------------------------------------------------------- */
 
 static void on_body(struct br_service *self, struct br_request *r)
@@ -128,8 +138,13 @@ static void on_body(struct br_service *self, struct br_request *r)
         br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT, "one length-prefixed message is expected");
         return;
     }
-    if (r->body_error) {
+    if (r->body_error && may_fit_later(x, r->body_wanted)) {
         br_intake_refuse(x, MEMORY_LIMIT);
+        return;
+    }
+    if (r->body_error) {
+        br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
+                         "the request is larger than the memory limit ever leaves");
         return;
     }
     if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {

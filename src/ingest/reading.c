@@ -81,12 +81,16 @@ void br_reading_drop(struct br_reading *r)
 }
 
 /* What was refused for the budget is more than an idle process has: the body, which stays, and the
- * rest. */
+ * rest. Room is made for what is large. */
 static bool never_fits(const struct br_reading *r)
 {
-    const struct br_memory *memory = r->host->memory;
-    size_t body = r->body ? r->body->cap : 0;
-    return memory && r->scope.refused && body + r->scope.wanted > br_memory_largest(memory);
+    struct br_memory *memory = r->host->memory;
+    size_t body = r->body ? r->body->cap : 0, wanted = body + r->scope.wanted;
+    if (!memory || !r->scope.refused)
+        return false;
+    if (wanted > br_memory_hard(memory) / BR_READING_LARGE)
+        br_memory_settle(memory, body);
+    return wanted > br_memory_largest(memory);
 }
 
 int br_reading_run(struct br_reading *r, br_read_fn *read)

@@ -20,6 +20,7 @@
 
 #define BR_READING_GROWTH 4u
 #define BR_READING_ROOM (1u << 20)
+#define BR_READING_LARGE 16u /* a request of this part of the limit is worth it to make room for */
 
 enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_INTAKE_OTHER };
 

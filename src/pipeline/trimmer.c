@@ -10,6 +10,10 @@ static void on_look(struct br_timer *timer)
     uint64_t taken = br_pool_taken(t->host->pool), recent = taken - t->seen_bytes;
     t->seen_bytes = taken;
     t->work_bytes += recent;
+    if (t->host->memory && t->seen_trims != br_memory_trims(t->host->memory)) {
+        t->seen_trims = br_memory_trims(t->host->memory);
+        br_pool_trim(t->host->pool);
+    }
     if (recent < BR_TRIM_REST_BYTES && t->work_bytes >= BR_TRIM_WORK_BYTES) {
         t->work_bytes = 0;
         *t->trims += 1;

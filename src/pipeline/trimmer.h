@@ -6,7 +6,7 @@
  * It looks each ten seconds. When less than a mebibyte of buffers was taken since the last look, after
  * eight of them or more since memory was given back last, the worker is at rest after work, and it is
  * given back, once. A trickle of requests has that happen each minute at the most; under load it
- * never does.
+ * never does. Where something large was refused (br_memory_settle), unused buffers go at the next look.
  */
 #pragma once
 
@@ -20,6 +20,7 @@ struct br_trimmer {
     struct br_host *host;
     struct br_timer look;
     uint64_t seen_bytes, work_bytes;
+    unsigned seen_trims; /* br_memory_trims */
     double *trims; /* braid_memory_trims */
 };
 

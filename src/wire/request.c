@@ -42,7 +42,9 @@ static int body_reserve(struct br_request *r, size_t need, size_t expected)
         return 0;
     if (!r->body && expected <= need)
         want = need;
-    if (!br_pool_fits(r->pool, want - cap))
+    if (want > need && !br_pool_fits(r->pool, br_buf_room(want) - cap))
+        want = need;
+    if (want == need && !br_pool_fits(r->pool, br_buf_room(want) - cap))
         return BR_ENOMEM;
     if (!r->body)
         r->body = br_buf_new(r->pool, want);
@@ -64,8 +66,10 @@ void br_request_body_add(struct br_request *r, const uint8_t *data, size_t len, 
     int rc = body_reserve(r, need, expected);
     if (!rc)
         rc = br_buf_append(&r->body, data, len, need);
-    if (rc)
+    if (rc) {
+        r->body_wanted = br_buf_room(expected > need ? expected : need);
         br_request_body_fail(r, BR_BODY_NO_MEMORY);
+    }
 }
 
 void br_request_reply(struct br_request *r, const struct br_response *response)

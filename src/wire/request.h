@@ -73,6 +73,7 @@ struct br_request {
     size_t max_body;   /* set by begin; bodies over it end as BR_BODY_TOO_BIG */
     struct br_buf *body; /* valid in and after `body`; NULL when empty or in error */
     enum br_body_error body_error;
+    size_t body_wanted; /* with BR_BODY_NO_MEMORY: what a buffer for all of it takes, as far as is known */
     void (*reply)(struct br_request *request, const struct br_response *response);
 };
 

@@ -10,7 +10,7 @@ import pytest
 import clients
 import otlp
 import raw
-from braid import pipelines, until
+from braid import exporter, pipelines, until
 from otlp import PROFILES, TRACES
 
 MIB = 1 << 20
@@ -198,3 +198,21 @@ def test_dictionaries_are_held_for_what_they_are(limited_braid):
         clients.http(server.http, PROFILES.path, otlp.profile_request(500, first=1 + n * 500).SerializeToString()
                      ).expect_ok()
     assert held(server)["dictionaries"] > 100_000
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_refused_passes_or_never_will(braid, sink, workers):
+    """Bodies of a third to nearly all of the limit, one at a time: sent again, each passes, or is told that it never will."""
+    limiter = {"memory_limiter": {"check_interval": "1s", "limit_mib": 64}}
+    server = braid(pipelines(exporter("grpc", sink), processors=limiter, workers=workers))
+    one = otlp.trace_request(1000).SerializeToString()
+    for mib in (20, 30, 40, 45, 50, 55, 60):
+        body = one * (mib * MIB // len(one))
+
+        def ended():
+            code = post(server.http, body).code
+            assert code in (200, 413, 503), code
+            return code if code != 503 else None
+        code = until(ended, f"{mib} MiB to pass or to be refused for good", 30)
+        assert mib > 40 or code == 200 or raw.sanitized()
+        assert mib < 55 or code == 413

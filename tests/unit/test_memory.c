@@ -209,6 +209,78 @@ static void overhead_is_what_is_resident_beside_the_count(void **state)
     br_free(more);
 }
 
+/* What an idle process holds is found anew when something is refused, but not while others hold something:
+ * that goes. */
+static void what_is_left_for_one_request_follows_what_is_held(void **state)
+{
+    (void)state;
+    struct br_memory m = {.resident = resident};
+    size_t live = br_mem_live();
+    resident_bytes = live + 5 * MIB;
+    br_memory_limit(&m, 48 * MIB, 64 * MIB); /* 56 MiB are for taking */
+    assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
+    struct br_pool *pool = br_pool_new(0);
+    struct br_buf *other = br_buf_new(pool, 8 * MIB);
+    resident_bytes = br_mem_live() + 20 * MIB;
+    br_memory_settle(&m, 0);
+    assert_int_equal(br_memory_largest(&m), 51 * MIB - live);
+    br_memory_settle(&m, 8 * MIB); /* it is the request's own */
+    size_t rest = br_mem_live() - other->cap;
+    assert_int_equal(br_memory_largest(&m), 36 * MIB - rest);
+    br_buf_unref(other);
+    resident_bytes = br_mem_live() + 6 * MIB;
+    br_memory_settle(&m, 0);
+    assert_int_equal(br_memory_largest(&m), 50 * MIB - br_mem_live());
+    assert_int_equal(br_memory_trims(&m), 3);
+    br_pool_free(pool);
+}
+
+/* What went on without what was refused first, and fails for want of memory that others hold, can succeed
+ * later; and the other way round. */
+static void the_last_refusal_counts(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_mem_scope scope, inner;
+    br_memory_limit(&m, 8 * MIB, br_mem_live() + 16 * MIB);
+    br_mem_scope_begin(&scope, 100 * MIB, &m);
+    assert_null(br_malloc(101 * MIB));
+    assert_true(scope.full);
+    br_mem_scope_begin(&inner, 100 * MIB, NULL);
+    assert_null(br_malloc(15 * MIB));
+    br_mem_scope_end(&inner);
+    assert_true(scope.refused && !scope.full);
+    assert_null(br_malloc(101 * MIB));
+    assert_true(scope.full && !scope.refused);
+    br_mem_scope_end(&scope);
+}
+
+/* However many workers there are, their unused buffers are a sixteenth of the limit. */
+static void pools_share_what_they_may_keep(void **state)
+{
+    (void)state;
+    struct br_memory m = {0};
+    struct br_pool *pools[8];
+    br_memory_limit(&m, 0, 64 * MIB);
+    for (size_t i = 0; i < BR_COUNT(pools); i++) {
+        pools[i] = br_pool_new(24 * MIB);
+        assert_non_null(pools[i]);
+        br_pool_set_memory(pools[i], &m);
+    }
+    size_t idle = 0;
+    for (size_t i = 0; i < BR_COUNT(pools); i++) {
+        struct br_buf *bufs[40];
+        for (size_t k = 0; k < BR_COUNT(bufs); k++)
+            assert_non_null(bufs[k] = br_buf_new(pools[i], 64 * KIB));
+        for (size_t k = 0; k < BR_COUNT(bufs); k++)
+            br_buf_unref(bufs[k]);
+        idle += br_pool_idle(pools[i]);
+    }
+    assert_in_range(idle, 3 * MIB, 4 * MIB);
+    for (size_t i = 0; i < BR_COUNT(pools); i++)
+        br_pool_free(pools[i]);
+}
+
 static void the_resident_set_can_be_read(void **state)
 {
     (void)state;
@@ -264,6 +336,9 @@ int main(void)
         cmocka_unit_test(a_scope_counts_for_the_one_around_it),
         cmocka_unit_test(buffers_from_the_pool_count_in_a_scope),
         cmocka_unit_test(marks),
+        cmocka_unit_test(what_is_left_for_one_request_follows_what_is_held),
+        cmocka_unit_test(pools_share_what_they_may_keep),
+        cmocka_unit_test(the_last_refusal_counts),
         cmocka_unit_test(overhead_is_what_is_resident_beside_the_count),
         cmocka_unit_test(the_resident_set_can_be_read),
         cmocka_unit_test(a_pool_gives_way),

@@ -264,12 +264,12 @@ static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
     struct receiver_rig *r = *state;
     br_memory_limit(&r->h->memory, 0, (br_mem_live() + (4u << 20)) / 7 * 8);
     struct fake_request *q = post_stacks(r, LARGE);
-    void *others = br_malloc(br_memory_intake(&r->h->memory) - br_mem_live());
+    void *others = br_malloc_for(BR_HOLDER_REQUESTS, br_memory_intake(&r->h->memory) - br_mem_live());
     work(r);
     assert_int_equal(status_of(q), 503);
     assert_int_equal(r->n, 0);
     fake_request_free(q);
-    br_free(others);
+    br_free_for(BR_HOLDER_REQUESTS, others);
     q = post_stacks(r, LARGE);
     work(r);
     assert_int_equal(status_of(q), 200);
