@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/steps.h"
 #include "otlp/scan.h"
 
 #define DIGITS_MAX 20
@@ -76,6 +77,7 @@ void join_identity_read(const struct join_table *t, const uint8_t *p, const uint
                         uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
     struct br_field f;
+    br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number == field && f.wire == BR_WIRE_LEN)
             read_pair(t, f.data, f.data + f.value, texts, ret);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
@@ -94,6 +95,7 @@ static void take_attributes(const struct join *j, const uint8_t *p, const uint8_
                             uint32_t field, struct text *texts)
 {
     struct br_field f;
+    br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &f)))
         if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) && !of_no_interest(j, f.data, f.value))
             take_attribute(j, f.data, f.data + f.value, texts);
