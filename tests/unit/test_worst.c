@@ -20,6 +20,7 @@
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
 #include "tests/support/worst.h"
+#include "tests/support/worst_bench.h"
 
 #define MIB (1u << 20)
 #define UNKNOWN_FIELD 14

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worst shapes of a traces request, at 1, 2, 4 and 8 MiB: something long, or of many members, and as many
- * spans as fit that have to do with it; and families of spans that are deep, broad or go round. Whatever
- * reads traces takes steps in proportion to the bytes, or the walk refuses the request for good.
+ * The worst shapes of a traces request, at 1, 2, 4 and 8 MiB: something long, or of many members,
+ * and as many spans as fit that have to do with it; and families of spans that are deep, broad or
+ * go round. Whatever reads traces takes steps in proportion to the bytes, or the walk refuses the
+ * request for good.
  *
  * `test_worst_traces times` prints the CPU time that each takes over 1 MiB instead: for people.
  */
@@ -17,17 +18,19 @@
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
 #include "tests/support/worst.h"
+#include "tests/support/worst_bench.h"
 
 #define MIB (1u << 20)
 #define UNKNOWN_FIELD 14
 #define START_NS 1700000000000000000u
 
-/* --- Shapes ------------------------------------------------------------------------------------- */
+/* --- Shapes -------------------------------------------------------------------------------------
+ */
 
 /* A request under construction, of `size` bytes, half of which may be what is long. */
 struct shape {
     size_t size;
-    char *text; /* size / 2 bytes */
+    char *text;                               /* size / 2 bytes */
     struct wire resource, scope, spans, more; /* more: further ResourceSpans */
 };
 
@@ -382,7 +385,8 @@ static struct wire make_shape(size_t i, size_t size)
     return w;
 }
 
-/* --- What reads them ---------------------------------------------------------------------------- */
+/* --- What reads them ----------------------------------------------------------------------------
+ */
 
 extern const struct br_component br_join_processor, br_batch_processor, br_redaction_processor,
     br_filter_processor, br_attributes_processor, br_resource_processor,
@@ -407,11 +411,13 @@ static const struct worst_reader readers[] = {
      "{match_time: 1h, spans: {exclude: {match_type: regexp, services: [secret], libraries: "
      "[{name: none}]}}}"},
     {"filter, resources", &br_filter_processor,
-     "{match_time: 1h, spans: {exclude: {match_type: regexp, resources: [{key: k, value: none}]}}}"},
+     "{match_time: 1h, spans: {exclude: {match_type: regexp, resources: [{key: k, value: "
+     "none}]}}}"},
     {"filter, libraries", &br_filter_processor,
      "{match_time: 1h, spans: {exclude: {match_type: regexp, libraries: [{name: none}]}}}"},
     {"filter, values", &br_filter_processor,
-     "{match_time: 1h, spans: {exclude: {match_type: regexp, attributes: [{key: k, value: none}]}}}"},
+     "{match_time: 1h, spans: {exclude: {match_type: regexp, attributes: [{key: k, value: "
+     "none}]}}}"},
     {"attributes", &br_attributes_processor,
      "{match_time: 1h, actions: [{key: k, action: hash}, {key: copy, from_attribute: k, action: "
      "upsert}, {key: copy, action: convert, converted_type: int}]}"},
@@ -421,7 +427,8 @@ static const struct worst_reader readers[] = {
     {"resource", &br_resource_processor,
      "{match_time: 1h, attributes: [{key: service.name, action: hash}, {key: copy, "
      "from_attribute: k, action: upsert}]}"},
-    {"sampler", &br_probabilistic_sampler_processor, "{sampling_percentage: 50, fail_closed: false}"},
+    {"sampler", &br_probabilistic_sampler_processor,
+     "{sampling_percentage: 50, fail_closed: false}"},
     {"sampler, proportional", &br_probabilistic_sampler_processor,
      "{mode: proportional, sampling_percentage: 50, fail_closed: false}"},
     {"sampler, equalizing", &br_probabilistic_sampler_processor,
@@ -438,7 +445,8 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     return c.item;
 }
 
-/* Sends the shape through the reader, which may change the item's list of spans: each has its own. */
+/* Sends the shape through the reader, which may change the item's list of spans: each has its own.
+ */
 static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape, const struct wire *w,
                            bool times)
 {
@@ -453,8 +461,8 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape, con
     return taken;
 }
 
-/* Each byte of what is long may be read a few times for each of a config's rules; and each span costs a few
- * constants. */
+/* Each byte of what is long may be read a few times for each of a config's rules; and each span
+ * costs a few constants. */
 #define STEPS_PER_BYTE 64
 
 static void work_is_in_proportion_to_bytes(void **state)
