@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
@@ -95,6 +96,7 @@ static void spans_take_attributes(const struct join *join, const uint8_t *p, con
                                   uint32_t field, struct text *texts)
 {
     struct br_field f;
+    br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &f)))
         if (br_scan_tag(&f) == BR_TAG(field, BR_WIRE_LEN) &&
             !spans_of_no_interest(join, f.data, f.value))

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/steps.h"
 #include "otlp/groups.h"
 #include "otlp/keyvalue.h"
 #include "otlp/rewrite.h"
@@ -176,6 +177,7 @@ static int read_span(struct state *s, const struct br_visit *v, struct sampler_s
     struct br_value value;
     struct br_field f;
     *ret = (struct sampler_span){0};
+    br_steps_add(v->len);
     while (p < end && (p = br_scan(p, end, &f))) {
         switch (br_scan_tag(&f)) {
         case BR_SCAN_LEN(BR_SPAN_TRACE_ID):
@@ -212,6 +214,7 @@ static int write_span(struct state *s, struct br_visit *v, struct br_pool *pool)
     const uint8_t *p = v->body, *end = p + v->len;
     uint8_t *out = s->body->data;
     struct br_field f;
+    br_steps_add(v->len);
     while (p < end) {
         const uint8_t *at = p;
         p = br_scan(p, end, &f);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/messages.h"
 
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
@@ -346,6 +347,7 @@ int redact_message(struct redact_walk *w, const struct redact_shape *shape, cons
                    const uint8_t *end)
 {
     int rc = 0;
+    br_steps_add((size_t)(end - p));
     while (p < end && !rc) {
         struct br_field f;
         p = br_scan(p, end, &f);

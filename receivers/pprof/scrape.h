@@ -83,7 +83,7 @@ struct pprof_scraper {
     struct pprof_rule rules[BR_RULES_MAX];
     size_t n_rules;
     struct br_timer rules_end; /* parked from start on */
-    struct br_list waiting;     /* pieces of large profiles; in the ledger */
+    struct br_list waiting;    /* pieces of large profiles; in the ledger */
     struct br_timer next_piece; /* parked from start on */
     bool stopping;
     unsigned n_reading; /* jobs of which a thread reads something */

@@ -36,7 +36,7 @@ struct cut {
     size_t bytes;      /* of a piece */
     size_t made_bytes; /* in pieces, so far */
     uint32_t n_pieces;
-    uint64_t n_made;   /* spans or samples in them */
+    uint64_t n_made; /* spans or samples in them */
 };
 
 void br_pieces_free(struct br_list *pieces)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work for libuv's thread pool, which looks for names, too: a worker's work never has all its threads.
- * What asks bounds how much waits: one reading for each request, one packing for each attempt.
+ * Work for libuv's thread pool, which looks for names, too: a worker's work never has all its
+ * threads. What asks bounds how much waits: one reading for each request, one packing for each
+ * attempt.
  */
 #include <pthread.h>
 #include <stdio.h>

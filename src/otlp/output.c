@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/steps.h"
 #include "otlp/merger.h"
 #include "otlp/scan.h"
 #include "pipeline/host.h"
@@ -43,6 +44,7 @@ void br_merger_put(struct br_merge *m, const void *data, size_t len)
     uint8_t *o = br_merger_room(m, len);
     if (o)
         br_merger_wrote(m, br_put_bytes(o, data, len));
+    br_steps_add(len);
 }
 
 void br_merger_put_field(struct br_merge *m, uint32_t field, const uint8_t *data, size_t len)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/steps.h"
 #include "otlp/trace_id.h"
 
 #define KEY_MAX 256
@@ -171,6 +172,7 @@ bool br_tracestate_read(struct br_tracestate *ret, const void *text, size_t len)
     ret->n_others = ret->n_extras = 0;
     if (len == 0 || len > BR_TRACESTATE_MAX)
         return len == 0;
+    br_steps_add(len);
     const char *p = text, *end = p + len;
     size_t n = 0;
     while (p < end) {

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/steps.h"
 #include "wire/protobuf.h"
 
 static bool same(const void *a, size_t a_len, const void *b, size_t b_len)
@@ -77,6 +78,7 @@ bool br_attributes_read(struct br_attributes *m, uint32_t field, const uint8_t *
 {
     const uint8_t *p = data, *end = data + len;
     br_attributes_clear(m);
+    br_steps_add(len);
     m->field = field;
     while (len && p < end) {
         struct br_field f;
@@ -109,6 +111,7 @@ void br_attributes_release(struct br_attributes *m)
 
 struct br_attribute *br_attributes_find(const struct br_attributes *m, const void *key, size_t len)
 {
+    br_steps_add(m->n);
     for (uint32_t i = 0; i < m->n; i++) {
         struct br_attribute *p = &m->pieces[i];
         if (p->attribute && !p->deleted && same(p->key, p->key_len, key, len))
@@ -164,6 +167,7 @@ size_t br_attributes_size(const struct br_attributes *m)
 
 uint8_t *br_attributes_write(const struct br_attributes *m, uint8_t *out)
 {
+    const uint8_t *begin = out;
     for (uint32_t i = 0; i < m->n; i++) {
         const struct br_attribute *p = &m->pieces[i];
         if (p->deleted)
@@ -177,5 +181,6 @@ uint8_t *br_attributes_write(const struct br_attributes *m, uint8_t *out)
         out = br_put_len(out, BR_KEYVALUE_KEY, p->key, p->key_len);
         out = br_put_len(out, BR_KEYVALUE_VALUE, p->value.data, p->value.len);
     }
+    br_steps_add((size_t)(out - begin));
     return out;
 }

@@ -517,8 +517,7 @@ static bool leave(struct br_batcher *b)
     struct batch *batch = br_calloc(1, sizeof *batch);
     struct br_item *fresh = new_batch(b);
     br_list_init(&pieces.items);
-    if (!batch || !fresh ||
-        (merging(b) && br_merge_items(b->merge) && merge_take(b)) ||
+    if (!batch || !fresh || (merging(b) && br_merge_items(b->merge) && merge_take(b)) ||
         make_pieces(b, b->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
@@ -549,7 +548,8 @@ static void refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
-/* What is a batch by itself, or so large that merging it would hold the worker up, is not merged. */
+/* What is a batch by itself, or so large that merging it would hold the worker up, is not merged.
+ */
 static bool alone(const struct br_batcher *b, const struct br_item *item)
 {
     size_t size = b->config.bytes ? item->size : item->n_items;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
 #include "pipeline/match_internal.h"
@@ -159,6 +160,7 @@ static struct br_entry text_field(const uint8_t *p, size_t len, uint32_t number)
     const uint8_t *end = len ? p + len : p;
     struct br_entry text = {NULL, 0};
     struct br_field f;
+    br_steps_add(len);
     while (p < end && (p = br_scan(p, end, &f)))
         if (br_scan_tag(&f) == BR_SCAN_LEN(number))
             text = (struct br_entry){f.data, (uint32_t)f.value};
@@ -328,6 +330,7 @@ static bool match_span(struct br_matcher *m, const struct br_match *match, const
     uint64_t kind = 0;
     if (!match->span_names.n && !match->span_kinds.n)
         return true;
+    br_steps_add(v->len);
     while (p < end && (p = br_scan(p, end, &f))) {
         if (br_scan_tag(&f) == BR_SCAN_LEN(BR_SPAN_NAME))
             name = (struct br_entry){f.data, (uint32_t)f.value};

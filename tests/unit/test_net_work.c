@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy. */
+/* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy.
+ */
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,18 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "base/steps.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/mem_meter.h"
-#include "tests/support/rig.h"
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
 #include "tests/support/worst.h"
+#include "tests/support/worst_bench.h"
 
 #define MIB (1u << 20)
 #define UNKNOWN_FIELD 14
@@ -400,11 +398,7 @@ extern const struct br_component br_join_processor, br_batch_processor, br_redac
     br_filter_processor, br_attributes_processor, br_resource_processor,
     br_profile_limits_processor;
 
-static const struct {
-    const char *name;
-    const struct br_component *component;
-    const char *yaml;
-} readers[] = {
+static const struct worst_reader readers[] = {
     {"join", &br_join_processor, "{max_bytes: 1048576, top_functions: 5, infer: true, span_metrics: {enabled: true}}"},
     {"join, keep", &br_join_processor, "{max_bytes: 1048576, keep: {cpu_threshold: 1s}}"},
     {"batch", &br_batch_processor, "{timeout: 0s}"},
@@ -432,53 +426,6 @@ static const struct {
      "{max_stack_depth: 100, max_label_values: 10, max_samples: 0}"},
 };
 
-static void on_sink(struct br_consumer *self, struct br_item *item)
-{
-    (void)self;
-    br_item_done(item);
-}
-
-struct bench {
-    struct fake_host *h; /* of all readers */
-    struct br_arena arena;
-    struct br_node node;
-    struct br_consumer sink;
-    bool drained;
-};
-
-static struct bench *bench_new(struct fake_host *h, size_t reader)
-{
-    struct bench *b = calloc(1, sizeof *b);
-    assert_non_null(b);
-    b->h = h;
-    b->sink.consume = on_sink;
-    b->node = rig_node(readers[reader].component, readers[reader].yaml, &b->h->host, &b->arena,
-                       &b->drained);
-    b->node.next[BR_TRACES] = b->node.next[BR_PROFILES] = &b->sink;
-    rig_node_start(&b->node);
-    return b;
-}
-
-static void bench_free(struct bench *b)
-{
-    if (b->node.component->drain)
-        fake_host_drain(b->h, &b->node);
-    fake_host_advance(b->h, 1000);
-    b->node.component->destroy(&b->node);
-    fake_host_turn(b->h);
-    br_free(b->node.state);
-    br_arena_release(&b->arena);
-    free(b);
-}
-
-static enum br_verdict verdict;
-
-static void on_done(struct br_item *item, void *arg)
-{
-    (void)arg;
-    verdict = item->outcome.verdict;
-}
-
 /* The item of a shape; NULL where the walk refuses it, and it says so. What the walk keeps of it is
  * at most three times its bytes, which are there already, and 1 MiB. */
 static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire *w)
@@ -500,13 +447,6 @@ static struct br_item *walk(struct fake_host *h, size_t shape, const struct wire
     return c.item;
 }
 
-static uint64_t cpu_us(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
 /* An item with the same parts. */
 static struct br_item *copy_of(const struct br_item *from)
 {
@@ -514,8 +454,6 @@ static struct br_item *copy_of(const struct br_item *from)
     assert_non_null(item);
     for (uint32_t i = 0; i < from->n_parts; i++)
         assert_int_equal(br_item_add_part(item, &from->parts[i]), 0);
-    item->done = on_done;
-    br_item_received(item);
     return item;
 }
 
@@ -525,16 +463,11 @@ static uint64_t send_shape(struct fake_host *h, size_t reader, size_t shape,
 {
     if (!item)
         return 0;
-    struct bench *b = bench_new(h, reader);
-    struct br_item *own = copy_of(item);
-    uint64_t before = times ? cpu_us() : br_steps();
-    b->node.component->consume(&b->node, own);
-    fake_host_turn(b->h);
-    uint64_t taken = (times ? cpu_us() : br_steps()) - before;
+    enum br_verdict verdict = BR_DONE;
+    uint64_t taken = worst_send(h, &readers[reader], copy_of(item), times, &verdict);
     if (verdict == BR_RETRY)
         fail_msg("%s: %s of %zu bytes is to be sent again", readers[reader].name,
                  shapes[shape].name, item->size);
-    bench_free(b);
     return taken;
 }
 

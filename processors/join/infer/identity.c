@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/str.h"
+#include "base/steps.h"
 #include "otlp/scan.h"
 #include "processors/join/reading.h"
 #include "wire/protobuf.h"
@@ -80,6 +81,7 @@ void join_identity_read(const struct join_table *table, const uint8_t *p, const 
                         uint32_t field, struct join_texts *texts, struct join_identity *ret)
 {
     struct br_field f;
+    br_steps_add((size_t)(end - p));
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number == field && f.wire == BR_WIRE_LEN)
             identity_read_pair(table, f.data, f.data + f.value, texts, ret);
