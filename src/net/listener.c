@@ -22,7 +22,8 @@
 #define SHED_MS 10 /* the same when idle connections were asked to make room */
 #define SHED_AT_ONCE 4
 /* As Go's listeners, which the Collector has. */
-#define UNSENT_BYTES (16 << 10) /* that the kernel holds of answers which nobody reads */
+#define UNACKNOWLEDGED_MS 30000 /* an answer to a client that is gone without a word */
+#define UNSENT_BYTES (8 << 10) /* that the kernel holds of answers which nobody reads */
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
@@ -255,6 +256,8 @@ static void set_tcp_options(int fd)
 {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
         probes = KEEPALIVE_PROBES, unsent = UNSENT_BYTES;
+    unsigned gone_ms = UNACKNOWLEDGED_MS;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &gone_ms, sizeof gone_ms);
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);

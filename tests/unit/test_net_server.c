@@ -670,7 +670,8 @@ static void descriptors_are_raised(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's. */
+/* A peer that vanished is found out by the kernel: 15 s, then nine probes, as Go's; and 30 s after what it
+ * does not acknowledge. */
 static void connections_have_tcp_keepalive(void **state)
 {
     struct fixture f;
@@ -692,6 +693,7 @@ static void connections_have_tcp_keepalive(void **state)
                                    {IPPROTO_TCP, TCP_KEEPIDLE, 15},
                                    {IPPROTO_TCP, TCP_KEEPINTVL, 15},
                                    {IPPROTO_TCP, TCP_KEEPCNT, 9},
+                                   {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
                                    {IPPROTO_TCP, TCP_NODELAY, 1}};
     for (size_t i = 0; i < BR_COUNT(names); i++) {
         int value = 0;
