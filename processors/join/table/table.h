@@ -10,7 +10,8 @@
  * position.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
- * (pending), which the span takes over when it comes.
+ * (pending), which the span takes over when it comes; it waits for as long as samples keep coming,
+ * and a window more.
  */
 #pragma once
 
@@ -32,6 +33,7 @@ struct join_table;
 #define JOIN_TOP_SHOWN_MAX 20u
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
+#define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX                                                                            \
@@ -264,6 +266,10 @@ bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
 /* What the timestamps add up to: `value` and `n_times` of them. */
 struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
                                      uint64_t n_times);
+
+/* Whether samples of the span were lost: they came before it and nothing did for a window, or there
+ * was no room for what they add up to. */
+bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
