@@ -60,7 +60,7 @@ struct record {
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
 struct whereabouts {
-    uint32_t process, host, container, service;
+    uint32_t process, host, container, service, runtime, spare;
     uint64_t before; /* the span before it of its thread, as in record */
 };
 

@@ -551,7 +551,8 @@ static inline void record_write(struct record *record, const struct join_entry *
             (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
                                  .host = origin->where->hashes[JOIN_HOST],
                                  .container = origin->where->hashes[JOIN_CONTAINER],
-                                 .service = origin->where->hashes[JOIN_SERVICE]};
+                                 .service = origin->where->hashes[JOIN_SERVICE],
+                                 .runtime = origin->where->hashes[JOIN_RUNTIME]};
 }
 
 static inline void table_append(struct join_table *table, struct shard *shard,
@@ -1059,7 +1060,9 @@ static struct join_neighbour record_neighbour(const struct record *record,
                                        .end_ns = record->head.end_ns,
                                        .host = whereabouts->host,
                                        .container = whereabouts->container,
-                                       .service = whereabouts->service};
+                                       .service = whereabouts->service,
+                                       .thread_name = record->thread_name,
+                                       .runtime = whereabouts->runtime};
     memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
     return neighbour;
 }

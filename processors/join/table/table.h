@@ -95,6 +95,7 @@ enum join_where {
     JOIN_HOST,
     JOIN_CONTAINER,
     JOIN_SERVICE,
+    JOIN_RUNTIME, /* whose thread ids they are; 0: the system's */
     JOIN_WHERES,
 };
 
@@ -240,9 +241,9 @@ struct join_taken {
     bool has_value;
     bool is_part; /* of a sample with more timestamps */
     uint32_t thread, thread_name, function;
-    uint32_t host, container, service; /* of a sample that names no span */
-    uint32_t n_times, n_values;        /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint64_t value;                    /* their sum */
+    uint32_t host, container, service, runtime; /* of a sample that names no span */
+    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
+    uint64_t value;             /* their sum */
 };
 
 /* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
@@ -325,7 +326,8 @@ struct join_neighbour {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* as in join_relative */
     uint64_t start_ns, end_ns;
-    uint32_t host, container, service; /* hashes; 0: not known */
+    uint32_t thread_name, host, container, service; /* hashes; 0: not known */
+    uint32_t runtime;                               /* as JOIN_RUNTIME */
 };
 
 /* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
