@@ -109,6 +109,7 @@ struct join_table {
     struct br_map *functions; /* name -> its number */
     struct br_map *series;
     struct service services[SERVICE_SLOTS];
+    struct join_progress progress;
     _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
 };
 

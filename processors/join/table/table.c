@@ -932,6 +932,11 @@ void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_ta
     }
 }
 
+struct join_progress *join_table_progress(struct join_table *table)
+{
+    return &table->progress;
+}
+
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret)
 {
     uint32_t oldest = 0, now = table_tenths(now_ms);

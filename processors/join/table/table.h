@@ -367,6 +367,24 @@ bool join_table_series(struct join_table *table, const void *key, size_t len, si
 /* A hash with the table's secret, never 0. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
 
+/* What came to all who share the table, so that they can say why nothing is joined. */
+struct join_progress {
+    _Atomic unsigned signals; /* bits: of the pipelines that they stand in */
+    _Atomic bool warned;      /* that one is missing */
+    /* Spans came; samples came; some of them name a span; some say enough to infer it; a service
+     * has both; one was joined. */
+    _Atomic bool spans, samples, named, inferable, common, joined;
+};
+
+/* Sets one of them, which it mostly is. */
+static inline void join_progress_note(_Atomic bool *it)
+{
+    if (!*it)
+        *it = true;
+}
+
+struct join_progress *join_table_progress(struct join_table *table);
+
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;
     uint64_t oldest_ms; /* age of the oldest record */
