@@ -7,6 +7,7 @@
 #pragma once
 
 #include "config/option.h"
+#include "config/sources.h"
 #include "config/yaml.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
@@ -48,19 +49,15 @@ struct br_config {
     struct br_fanout_config fanout; /* service::fanout */
 };
 
-struct br_config_sources {
-    const char *const *uris; /* --config: paths, file:, env:, yaml: */
-    size_t n_uris;
-    const char *const *sets; /* --set a.b.c=value, or a::b::c=value, where dots are part of names */
-    size_t n_sets;
-    const char *(*getenv)(const char *name, void *arg); /* NULL: the process's environment */
-    void *arg;
-};
+/* As br_config_load, of a tree that was merged and expanded; it is borrowed for the configuration's
+ * life. */
+int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
+                        struct br_config **ret, struct br_errs *errs);
 
-/* Reads, merges and expands without checking what the keys mean (for print-config too). The tree
- * lives in `arena`. Returns 0, or a negative code with errors in `errs`. */
-int br_config_merge(const struct br_config_sources *sources, struct br_arena *arena,
-                    struct br_yaml **ret, struct br_errs *errs);
+/* As br_config_print, but as the file had it: what ${...} brought is ${...} again, and nothing is
+ * hidden. Comments are lost. */
+int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
+                  struct br_str *out);
 
 /* The whole way. On success the caller owns `*ret` and frees it with br_config_free; warnings may be
  * in `errs` then too. Returns 0, or a negative code with errors in `errs`. */

@@ -6,14 +6,26 @@
 #include "base/mem.h"
 #include "config/parts.h"
 
-/* The next free place of a list, or NULL when it is full or there is no memory for it. */
-static struct br_err *next_slot(struct br_err **list, size_t *n)
+/* The next free place for an error, or NULL when there is none or no memory for it. */
+static struct br_err *errs_next_error(struct br_errs *errs)
 {
-    if (*n >= BR_ERRS_MAX)
+    if (errs->n_errors >= BR_ERRS_MAX)
         return NULL;
-    if (!*list)
-        *list = br_calloc(BR_ERRS_MAX, sizeof **list);
-    return *list ? &(*list)[(*n)++] : NULL;
+    if (!errs->errors)
+        errs->errors = br_calloc(BR_ERRS_MAX, sizeof *errs->errors);
+    return errs->errors ? &errs->errors[errs->n_errors++] : NULL;
+}
+
+static struct br_err *errs_next_warning(struct br_errs *errs)
+{
+    if (br_grow(&errs->warnings, &errs->cap_warnings, errs->n_warnings + 1, sizeof *errs->warnings,
+                BR_WARNINGS_MAX)) {
+        errs->more_warnings = true;
+        return NULL;
+    }
+    struct br_err *err = &errs->warnings[errs->n_warnings++];
+    *err = (struct br_err){0};
+    return err;
 }
 
 __attribute__((format(printf, 4, 0))) static void
@@ -34,7 +46,7 @@ fill(struct br_err *err, const struct br_yaml *node, const char *path, const cha
 __attribute__((format(printf, 4, 0))) static int
 add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt, va_list ap)
 {
-    struct br_err *err = next_slot(&errs->errors, &errs->n_errors);
+    struct br_err *err = errs_next_error(errs);
     if (err)
         fill(err, node, path, fmt, ap);
     else
@@ -52,6 +64,19 @@ int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *pa
     return rc;
 }
 
+int br_errs_lack(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                 const char *fmt, ...)
+{
+    va_list ap;
+    size_t before = errs->n_errors;
+    va_start(ap, fmt);
+    (void)add(errs, node, path, fmt, ap);
+    va_end(ap);
+    if (errs->n_errors > before)
+        errs->errors[before].code = BR_EUNSUPPORTED;
+    return BR_EINVAL;
+}
+
 int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char *path,
                     const char *key, const char *fmt, ...)
 {
@@ -67,7 +92,7 @@ int br_errs_add_key(struct br_errs *errs, const struct br_yaml *node, const char
 void br_errs_warn(struct br_errs *errs, const struct br_yaml *node, const char *path,
                   const char *fmt, ...)
 {
-    struct br_err *err = next_slot(&errs->warnings, &errs->n_warnings);
+    struct br_err *err = errs_next_warning(errs);
     if (!err)
         return;
     va_list ap;

@@ -92,6 +92,9 @@ static int bring_env(struct expand *x, const struct br_yaml *at, const char *ref
     if (!value && dash) {
         ret->text = dash + 2;
         ret->len = len - name_len - 2;
+    } else if (!value && x->sources->unset) {
+        ret->text = x->sources->unset;
+        ret->len = strlen(ret->text);
     } else if (!value) {
         br_errs_warn(x->errs, at, NULL,
                      "the environment variable %s is not set and counts as empty", name);
@@ -262,6 +265,7 @@ static int expand_whole(struct expand *x, struct br_yaml **node, unsigned level,
         if (rc)
             return rc;
     }
+    result->raw = at->raw ? at->raw : at;
     *node = result;
     return expand_node(x, node, level, nested + 1);
 }
@@ -339,6 +343,7 @@ static int expand_scalar(struct expand *x, struct br_yaml **node, unsigned level
     if (rc)
         return rc;
     result->quoted = old->quoted;
+    result->raw = old->raw ? old->raw : old;
     result->expanded = old->expanded || x->n_references != before;
     *node = result;
     return 0;

@@ -6,7 +6,10 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/fit.h"
+#include "config/foreign.h"
 #include "config/parts.h"
+#include "config/telemetry.h"
 
 #define NAME_MAX_CHARS 1024
 #define KINDS (BR_EXTENSION + 1)
@@ -63,6 +66,7 @@ static const struct br_option lists_options[] = {
 struct slot {
     enum br_kind kind;
     const struct br_yaml *key;
+    bool idle; /* what the Collector has, and what changes no data: passed over where it is named */
 };
 
 struct loader {
@@ -104,16 +108,6 @@ static bool name_valid(const char *name, size_t len)
     return chars <= NAME_MAX_CHARS;
 }
 
-static void trim(const char **text, size_t *len)
-{
-    while (*len && isspace((unsigned char)**text)) {
-        (*text)++;
-        (*len)--;
-    }
-    while (*len && isspace((unsigned char)(*text)[*len - 1]))
-        (*len)--;
-}
-
 /* Splits and checks an id; on an error at `node` returns false. */
 static bool id_parse(struct loader *l, const struct br_yaml *node, const char *path, struct id *ret)
 {
@@ -121,8 +115,8 @@ static bool id_parse(struct loader *l, const struct br_yaml *node, const char *p
     const char *slash = strchr(node->text, '/');
     const char *type = node->text, *name = slash ? slash + 1 : "";
     size_t type_len = slash ? (size_t)(slash - type) : node->len, name_len = strlen(name);
-    trim(&type, &type_len);
-    trim(&name, &name_len);
+    br_text_strip(&type, &type_len);
+    br_text_strip(&name, &name_len);
     if (type_len == 0 || (slash && name_len == 0)) {
         br_errs_add(l->errs, node, path, "%s is not an id: write type or type/name",
                     br_text_show(node->text, shown));
@@ -166,6 +160,15 @@ static const char *nearest_component(const struct loader *l, enum br_kind kind, 
     return br_str_nearest(type, names, n);
 }
 
+/* What the Collector has and Braid has not. */
+static void refuse_foreign(struct loader *l, const struct slot *slot, const char *path,
+                           const char *type, const struct br_foreign *foreign)
+{
+    br_errs_add(l->errs, slot->key, path, "\"%s\": Braid has no such %s; it %s%s%s", type,
+                br_kind_name(slot->kind), foreign->does, foreign->left ? ". " : "",
+                foreign->left ? foreign->left : "");
+}
+
 static void refuse_type(struct loader *l, const struct slot *slot, const char *path,
                         const char *type)
 {
@@ -173,6 +176,11 @@ static void refuse_type(struct loader *l, const struct slot *slot, const char *p
     bool any;
     if (br_errs_full(l->errs))
         return;
+    const struct br_foreign *foreign = br_foreign_find(slot->kind, type);
+    if (foreign && foreign->fate == BR_FOREIGN_LACKING) {
+        refuse_foreign(l, slot, path, type, foreign);
+        return;
+    }
     const char *kind = br_kind_name(slot->kind);
     const char *nearest = nearest_component(l, slot->kind, type, &any);
     br_text_show(type, shown);
@@ -206,6 +214,25 @@ static void read_config(struct loader *l, struct br_instance *instance, const ch
         br_errs_add(l->errs, instance->node, path, "%s", br_strerror(rc));
 }
 
+/* The component of that type, also by a name that only the Collector has for it; NULL when there is none. */
+static const struct br_component *find_component(struct loader *l, struct slot *slot,
+                                                 const char *path, const char *type)
+{
+    const struct br_component *found = br_component_find(l->registry, slot->kind, type);
+    const struct br_foreign *foreign = found ? NULL : br_foreign_find(slot->kind, type);
+    if (!foreign || foreign->fate == BR_FOREIGN_LACKING)
+        return found;
+    slot->idle = foreign->fate == BR_FOREIGN_IDLE;
+    if (!slot->idle)
+        found = br_component_find(l->registry, slot->kind, foreign->as);
+    if (slot->idle)
+        br_errs_warn(l->errs, slot->key, path, "is read and has no effect: %s", foreign->does);
+    else if (found)
+        br_errs_warn(l->errs, slot->key, path, "is read as the %s \"%s\"",
+                     br_kind_name(slot->kind), foreign->as);
+    return found;
+}
+
 static void load_instance(struct loader *l, enum br_kind kind, const struct br_yaml *key,
                           const struct br_yaml *node)
 {
@@ -223,15 +250,15 @@ static void load_instance(struct loader *l, enum br_kind kind, const struct br_y
     }
     struct br_instance *instance = &l->config->instances[l->config->n_instances];
     struct slot *slot = &l->slots[l->config->n_instances++];
-    *slot = (struct slot){kind, key};
+    *slot = (struct slot){.kind = kind, .key = key};
     *instance = (struct br_instance){.id = id.whole, .node = node};
     const char *path = keep(l, br_arena_printf(l->arena, "%s::%s", section, id.whole));
     if (!path)
         return;
-    instance->component = br_component_find(l->registry, kind, id.type);
+    instance->component = find_component(l, slot, path, id.type);
     if (instance->component)
         read_config(l, instance, path);
-    else
+    else if (!slot->idle)
         refuse_type(l, slot, section, id.type);
 }
 
@@ -318,9 +345,14 @@ static bool carries(struct loader *l, const struct br_yaml *node, const char *pa
     if (!c || c->signals & BR_SIGNAL_BIT(signal))
         return true;
     const char *other = br_signal_name(signal == BR_TRACES ? BR_PROFILES : BR_TRACES);
-    br_errs_add(l->errs, node, path, "the %s \"%s\" carries %s, not %s", br_kind_name(c->kind),
-                c->name, other, br_signal_name(signal));
+    br_errs_lack(l->errs, node, path, "the %s \"%s\" carries %s, not %s", br_kind_name(c->kind),
+                 c->name, other, br_signal_name(signal));
     return false;
+}
+
+static bool is_idle(const struct loader *l, const struct br_instance *instance)
+{
+    return l->slots[instance - l->config->instances].idle;
 }
 
 /* A list of ids, each at most once. `pipeline` is NULL for service::extensions. */
@@ -346,7 +378,8 @@ static void load_list(struct loader *l, const struct br_yaml *list, const char *
         if (same < *ret_n)
             br_errs_add(l->errs, node, path, "the %s %s is here twice", br_kind_name(kind),
                         br_text_show(found->id, shown));
-        else if (!pipeline || carries(l, node, path, found, pipeline->signal))
+        else if (!is_idle(l, found) &&
+                 (!pipeline || carries(l, node, path, found, pipeline->signal)))
             v[(*ret_n)++] = found;
     }
 }
@@ -485,7 +518,7 @@ static bool failed(const struct br_errs *errs)
     return errs->n_errors || errs->more;
 }
 
-static int load_tree(struct loader *l)
+static int load_whole(struct loader *l)
 {
     const struct br_yaml *tree = l->config->tree;
     if (tree->n == 0)
@@ -525,27 +558,69 @@ static int sort_errors(const struct br_config_sources *sources, struct br_arena 
     return 0;
 }
 
+/* An empty configuration with an arena; NULL when there is no memory. */
+static struct br_config *config_new(struct br_errs *errs)
+{
+    struct br_config *config = br_calloc(1, sizeof *config);
+    if (!config) {
+        (void)br_errs_no_memory(errs);
+        return NULL;
+    }
+    br_arena_init(&config->arena, BR_CONFIG_ARENA_MAX);
+    config->workers = 1;
+    return config;
+}
+
+/* Reads config->tree, and gives the configuration to the caller or frees it. */
+static int load_into(struct br_config *config, const struct br_component *const *registry,
+                     struct br_config **ret, struct br_errs *errs)
+{
+    struct loader l = {
+        .config = config, .registry = registry, .arena = &config->arena, .errs = errs};
+    int rc = load_whole(&l);
+    if (rc)
+        br_config_free(config);
+    else
+        *ret = config;
+    return rc;
+}
+
+int br_config_load_tree(struct br_yaml *tree, const struct br_component *const *registry,
+                        struct br_config **ret, struct br_errs *errs)
+{
+    struct br_config *config = config_new(errs);
+    if (!config)
+        return BR_ENOMEM;
+    config->tree = tree;
+    return load_into(config, registry, ret, errs);
+}
+
 int br_config_load(const struct br_config_sources *sources,
                    const struct br_component *const *registry, struct br_config **ret,
                    struct br_errs *errs)
 {
-    struct br_config *config = br_calloc(1, sizeof *config);
+    struct br_config *config = config_new(errs), *loaded = NULL;
     if (!config)
-        return br_errs_no_memory(errs);
-    br_arena_init(&config->arena, BR_CONFIG_ARENA_MAX);
-    config->workers = 1;
-    struct loader l = {config, registry, &config->arena, errs, NULL, false};
+        return BR_ENOMEM;
+    struct br_arena names;
+    br_arena_init(&names, BR_CONFIG_ARENA_MAX);
     int rc = br_config_merge(sources, &config->arena, &config->tree, errs);
-    if (rc == 0)
-        rc = load_tree(&l);
-    if (sort_errors(sources, &config->arena, errs) && rc == 0)
-        rc = br_errs_no_memory(errs);
-    if (rc) {
-        br_config_free(config);
-        return rc;
+    if (rc == 0 && sources->skip_unsupported) {
+        struct br_fit fit = {.registry = registry, .arena = &config->arena, .errs = errs};
+        rc = br_config_fit(&fit, config->tree);
     }
-    *ret = config;
-    return 0;
+    if (rc)
+        br_config_free(config);
+    else
+        rc = load_into(config, registry, &loaded, errs);
+    if (sort_errors(sources, &names, errs) && rc == 0)
+        rc = br_errs_no_memory(errs);
+    br_arena_release(&names);
+    if (rc == 0)
+        *ret = loaded;
+    else
+        br_config_free(rc == BR_ENOMEM ? loaded : NULL);
+    return rc;
 }
 
 void br_config_free(struct br_config *config)

@@ -269,7 +269,7 @@ int br_config_merge(const struct br_config_sources *sources, struct br_arena *ar
     if (!m.tree)
         return br_errs_no_memory(errs);
     int rc = merge_all(&m);
-    if (rc == 0)
+    if (rc == 0 && !sources->as_written)
         rc = br_yaml_expand(&m.tree, sources, arena, errs);
     if (rc == 0)
         *ret = m.tree;

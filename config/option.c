@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/foreign.h"
 #include "config/parts.h"
 
 #define NAMES_MAX 128 /* of one table, aliases included */
@@ -288,12 +289,48 @@ static int read_headers(struct reader *r, const struct br_yaml *node, const char
     return rc;
 }
 
+/* The row with that name or alias, or NULL. */
+static const struct br_option *find_row(const struct br_option *table, const char *key)
+{
+    while (table && table->name && strcmp(table->name, key) != 0 &&
+           (!table->alias || strcmp(table->alias, key) != 0))
+        table++;
+    return table && table->name ? table : NULL;
+}
+
+/* The map without one of its keys; NULL when there is no memory. */
+static struct br_yaml *without(struct reader *r, const struct br_yaml *map, size_t key)
+{
+    struct br_yaml *rest = br_yaml_new(r->arena, BR_YAML_MAP, map);
+    for (size_t i = 0; rest && i < map->n; i++)
+        if (i != key && br_yaml_append(r->arena, rest, map->keys[i], map->items[i]))
+            return NULL;
+    return rest;
+}
+
+/* The Collector's optional sections may say themselves, by `enabled`, whether they are there. */
 static int read_present(struct reader *r, const struct br_option *o, const struct br_yaml *node,
                         const char *path, void *field)
 {
     void *sub = br_arena_calloc(r->arena, 1, o->size);
     if (!sub)
         return br_errs_no_memory(r->errs);
+    size_t at = node->type == BR_YAML_MAP && !find_row(o->sub, "enabled")
+                    ? br_yaml_index(node, "enabled")
+                    : node->n;
+    if (at < node->n) {
+        bool on = true;
+        char joined[192];
+        const struct br_yaml *enabled = node->items[at];
+        if (enabled->type != BR_YAML_NULL &&
+            read_bool(r, enabled, br_path_join(joined, path, "enabled"), &on))
+            return BR_EINVAL;
+        if (!on)
+            return 0;
+        node = without(r, node, at);
+        if (!node)
+            return br_errs_no_memory(r->errs);
+    }
     memcpy(field, &sub, sizeof sub);
     return read_table(r, o->sub, node, node, path, sub);
 }
@@ -507,28 +544,25 @@ static int refuse_key(struct reader *r, const struct br_option *table, const str
             names[n++] = o->alias;
     }
     char shown[BR_SHOWN_SIZE], known[256];
+    const char *foreign = br_foreign_key(path, key->text);
+    if (foreign)
+        return br_errs_lack(r->errs, key, path, "\"%s\": %s", key->text, foreign);
     const char *nearest = br_str_nearest(key->text, names, n);
     if (nearest)
         return br_errs_add(r->errs, key, path, "unknown key %s; did you mean \"%s\"?",
                            br_text_show(key->text, shown), nearest);
     say_known(names, n, known, sizeof known);
-    return br_errs_add(r->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
-                       known);
+    return br_errs_lack(r->errs, key, path, "unknown key %s%s", br_text_show(key->text, shown),
+                        known);
 }
 
 static int check_keys(struct reader *r, const struct br_option *table, const struct br_yaml *node,
                       const char *path)
 {
     int rc = 0;
-    for (size_t i = 0; i < node->n; i++) {
-        const char *key = node->keys[i]->text;
-        const struct br_option *o = table;
-        while (o && o->name && strcmp(o->name, key) != 0 &&
-               (!o->alias || strcmp(o->alias, key) != 0))
-            o++;
-        if (!o || !o->name)
+    for (size_t i = 0; i < node->n; i++)
+        if (!find_row(table, node->keys[i]->text))
             rc = refuse_key(r, table, node->keys[i], path);
-    }
     return rc;
 }
 

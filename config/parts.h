@@ -5,7 +5,8 @@
  */
 #pragma once
 
-#include "config/config.h"
+#include "config/option.h"
+#include "config/sources.h"
 
 #define BR_CONFIG_ARENA_MAX (64u << 20)
 #define BR_YAML_SIZE_MAX (1u << 20) /* bytes of one file */
@@ -26,11 +27,6 @@ int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml 
 
 /* The index of `key` in a MAP, or `map->n`. */
 size_t br_yaml_index(const struct br_yaml *map, const char *key);
-
-/* What a plain scalar of this text is, by the core schema as Go's yaml.v3 reads it; NUMBER also for
- * what only looks like one, so that printing errs on the side of quotes. */
-enum br_yaml_look { BR_LOOK_NULL, BR_LOOK_BOOL, BR_LOOK_NUMBER, BR_LOOK_TEXT };
-enum br_yaml_look br_yaml_look(const char *text);
 
 /* Writes `"text"`, short and on one line, or "a map", "a list", "nothing" for a message. Returns
  * `out`, which holds BR_SHOWN_SIZE bytes. */
@@ -66,8 +62,11 @@ bool br_env_name_valid(const char *name, size_t len);
 int br_yaml_expand(struct br_yaml **node, const struct br_config_sources *sources,
                    struct br_arena *arena, struct br_errs *errs);
 
-/* Reads service::telemetry (`node` may be NULL) and service::workers. Return 0, or BR_EINVAL or
- * BR_ENOMEM with errors added. */
-int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
-                      struct br_arena *arena, struct br_errs *errs);
-int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *errs);
+/* Takes the pair or the item at `index` out of a map or a list. */
+void br_yaml_remove(struct br_yaml *node, size_t index);
+
+/* Takes white space off both ends of a text. */
+void br_text_strip(const char **text, size_t *len);
+
+/* "type/name" without the blanks that the Collector passes over; NULL when there is no memory. */
+char *br_id_trim(struct br_arena *arena, const char *text);

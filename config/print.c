@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "config/config.h"
 #include "config/parts.h"
 
 #define SIMPLE_KEY_MAX 120 /* YAML's own limit is 1024 characters; longer keys take the "? " form  \
@@ -28,6 +29,7 @@ struct scope {
 struct printer {
     struct br_str *out;
     const struct br_component *const *registry;
+    bool raw; /* as a file has it: secrets, and ${...} not expanded */
 };
 
 static bool sounds_secret(const char *name)
@@ -192,7 +194,7 @@ static void print_plain(struct br_str *out, const char *text, bool dollars)
 
 /* Quotes stay where they make the difference between text and a number; what came from ${...} is
  * read as either, and has to be so again. */
-static void print_text(struct br_str *out, const struct br_yaml *node)
+static void print_text(struct br_str *out, const struct br_yaml *node, bool dollars)
 {
     enum br_yaml_look look = br_yaml_look(node->text);
     bool quote = !node->len || look == BR_LOOK_NULL;
@@ -201,9 +203,9 @@ static void print_text(struct br_str *out, const struct br_yaml *node)
     else if (!quote)
         quote = !plain_safe(node->text, node->len);
     if (quote)
-        print_quoted(out, node->text, node->len, true);
+        print_quoted(out, node->text, node->len, dollars);
     else
-        print_plain(out, node->text, true);
+        print_plain(out, node->text, dollars);
 }
 
 /* Nothing expands ${...} in keys. */
@@ -223,18 +225,19 @@ static void indent(struct br_str *out, size_t level)
         br_str_puts(out, "  ");
 }
 
-static void print_scalar(struct br_str *out, const struct br_yaml *node, struct scope s)
+static void print_scalar(const struct printer *p, const struct br_yaml *node, struct scope s)
 {
+    struct br_str *out = p->out;
     if (node->type == BR_YAML_MAP)
         br_str_puts(out, "{}");
     else if (node->type == BR_YAML_SEQ)
         br_str_puts(out, "[]");
     else if (node->type == BR_YAML_NULL)
         br_str_puts(out, "null");
-    else if (s.view == VIEW_HIDE || s.view == VIEW_HEADERS)
+    else if (!p->raw && (s.view == VIEW_HIDE || s.view == VIEW_HEADERS))
         br_str_puts(out, "\"[REDACTED]\"");
     else
-        print_text(out, node);
+        print_text(out, node, !p->raw);
     br_str_putc(out, '\n');
 }
 
@@ -245,6 +248,8 @@ static void print_child(const struct printer *p, const struct br_yaml *parent, s
                         struct scope s, size_t level)
 {
     const struct br_yaml *child = parent->items[i];
+    if (p->raw && child->raw)
+        child = child->raw;
     bool map = parent->type == BR_YAML_MAP;
     struct scope inner = map ? scope_of_child(p, s, parent->keys[i]->text) : scope_of_item(s);
     if (map) {
@@ -259,7 +264,7 @@ static void print_child(const struct printer *p, const struct br_yaml *parent, s
     }
     if (child->n == 0) {
         br_str_putc(p->out, ' ');
-        print_scalar(p->out, child, inner);
+        print_scalar(p, child, inner);
     } else if (map) {
         br_str_putc(p->out, '\n');
         print_children(p, child, inner, level + 1, false);
@@ -280,14 +285,24 @@ static void print_children(const struct printer *p, const struct br_yaml *node, 
     }
 }
 
+static int print_tree(const struct printer *p, const struct br_yaml *tree)
+{
+    struct scope root = {.view = VIEW_ROOT};
+    if (tree->n)
+        print_children(p, tree, root, 0, false);
+    else
+        print_scalar(p, tree, root);
+    return p->out->failed ? BR_ENOMEM : 0;
+}
+
 int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,
                     struct br_str *out)
 {
-    struct printer p = {out, registry};
-    struct scope root = {.view = VIEW_ROOT};
-    if (tree->n)
-        print_children(&p, tree, root, 0, false);
-    else
-        print_scalar(out, tree, root);
-    return out->failed ? BR_ENOMEM : 0;
+    return print_tree(&(struct printer){out, registry, false}, tree);
+}
+
+int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
+                  struct br_str *out)
+{
+    return print_tree(&(struct printer){out, registry, true}, tree);
 }

@@ -3,6 +3,8 @@
  * service::telemetry: the Collector's tables, of which Braid follows the level, the encoding and
  * where Prometheus may ask.
  */
+#include "config/telemetry.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -61,6 +61,15 @@ int br_yaml_append(struct br_arena *arena, struct br_yaml *node, struct br_yaml 
     return 0;
 }
 
+void br_yaml_remove(struct br_yaml *node, size_t index)
+{
+    size_t after = node->n - index - 1;
+    memmove(node->items + index, node->items + index + 1, after * sizeof *node->items);
+    if (node->keys)
+        memmove(node->keys + index, node->keys + index + 1, after * sizeof *node->keys);
+    node->n--;
+}
+
 size_t br_yaml_index(const struct br_yaml *map, const char *key)
 {
     size_t i = 0;
@@ -133,4 +142,24 @@ const char *br_path_join(char out[192], const char *path, const char *name)
 {
     (void)snprintf(out, 192, "%s%s%s", path, *path ? "::" : "", name);
     return out;
+}
+
+void br_text_strip(const char **text, size_t *len)
+{
+    while (*len && isspace((unsigned char)**text)) {
+        (*text)++;
+        (*len)--;
+    }
+    while (*len && isspace((unsigned char)(*text)[*len - 1]))
+        (*len)--;
+}
+
+char *br_id_trim(struct br_arena *arena, const char *text)
+{
+    const char *slash = strchr(text, '/'), *name = slash ? slash + 1 : "";
+    size_t type_len = slash ? (size_t)(slash - text) : strlen(text), name_len = strlen(name);
+    br_text_strip(&text, &type_len);
+    br_text_strip(&name, &name_len);
+    return br_arena_printf(arena, "%.*s%s%.*s", (int)type_len, text, slash ? "/" : "",
+                           (int)name_len, name);
 }

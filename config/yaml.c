@@ -29,6 +29,7 @@ struct builder {
     size_t len, n_nodes, n_documents, depth;
     struct anchor *anchors; /* newest first, so that a later one of the same name wins */
     struct br_yaml *root;
+    bool plain; /* merge keys stay */
     struct frame stack[BR_YAML_DEPTH_MAX];
 };
 
@@ -106,16 +107,25 @@ static int count_node(struct builder *b, const struct br_yaml *at)
     return BR_ETOOBIG;
 }
 
+static struct br_yaml_span span_of(const yaml_event_t *e)
+{
+    return (struct br_yaml_span){(int)e->start_mark.line + 1, (int)e->start_mark.column + 1,
+                                 (int)e->end_mark.line + 1, (int)e->end_mark.column + 1};
+}
+
 /* A counted node where the event stands. */
-static int make_node(struct builder *b, enum br_yaml_type type, const yaml_mark_t *mark,
+static int make_node(struct builder *b, enum br_yaml_type type, const yaml_event_t *e,
                      struct br_yaml **ret)
 {
-    struct br_yaml at = place(b, mark);
+    struct br_yaml at = place(b, &e->start_mark);
     int rc = count_node(b, &at);
     if (rc)
         return rc;
     *ret = br_yaml_new(b->arena, type, &at);
-    return *ret ? 0 : br_errs_no_memory(b->errs);
+    if (!*ret)
+        return br_errs_no_memory(b->errs);
+    (*ret)->span = span_of(e);
+    return 0;
 }
 
 static int remember(struct builder *b, const yaml_char_t *name, struct br_yaml *node)
@@ -266,7 +276,7 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
     bool quoted;
     int rc = scalar_quoted(b, e, &quoted);
     if (rc == 0)
-        rc = make_node(b, BR_YAML_SCALAR, &e->start_mark, &node);
+        rc = make_node(b, BR_YAML_SCALAR, e, &node);
     if (rc)
         return rc;
     if (memchr(text, '\0', len))
@@ -293,9 +303,11 @@ static int on_open(struct builder *b, const yaml_event_t *e, enum br_yaml_type t
     if (tag && !is_tag(tag, map ? "map" : "seq"))
         return bad_tag(b, e, tag);
     struct br_yaml *node;
-    int rc = make_node(b, type, &e->start_mark, &node);
+    int rc = make_node(b, type, e, &node);
     if (rc)
         return rc;
+    node->flow = map ? e->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE
+                     : e->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE;
     if (b->depth == BR_YAML_DEPTH_MAX)
         return too_deep(b, node);
     rc = remember(b, map ? e->data.mapping_start.anchor : e->data.sequence_start.anchor, node);
@@ -306,13 +318,16 @@ static int on_open(struct builder *b, const yaml_event_t *e, enum br_yaml_type t
     return rc;
 }
 
-static int on_close(struct builder *b)
+static int on_close(struct builder *b, const yaml_event_t *e)
 {
     struct br_yaml *node = b->stack[--b->depth].node;
+    struct br_yaml_span end = span_of(e);
+    node->span.end_line = end.end_line;
+    node->span.end_col = end.end_col;
     if (node->type != BR_YAML_MAP)
         return 0;
     int rc = check_duplicates(b, node);
-    return rc ? rc : apply_merge_key(b, node);
+    return rc || b->plain ? rc : apply_merge_key(b, node);
 }
 
 /* Copies keep the place of what they repeat: that is where a mistake has to be mended. */
@@ -360,7 +375,11 @@ static int on_alias(struct builder *b, const yaml_event_t *e)
                                br_text_show(name, shown));
     struct br_yaml *copy;
     int rc = copy_tree(b, a->node, b->depth, &at, &copy);
-    return rc ? rc : attach(b, copy);
+    if (rc)
+        return rc;
+    copy->alias = true;
+    copy->span = span_of(e);
+    return attach(b, copy);
 }
 
 static int on_event(struct builder *b, const yaml_event_t *e)
@@ -382,7 +401,7 @@ static int on_event(struct builder *b, const yaml_event_t *e)
         return on_open(b, e, BR_YAML_MAP);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        return on_close(b);
+        return on_close(b, e);
     default:
         return 0;
     }
@@ -404,8 +423,8 @@ static int build(struct builder *b)
     return 0;
 }
 
-int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
-                  struct br_yaml **ret, struct br_errs *errs)
+static int parse(const char *text, size_t len, const char *file, bool plain, struct br_arena *arena,
+                 struct br_yaml **ret, struct br_errs *errs)
 {
     struct br_yaml top = {.line = 1, .col = 1};
     top.file = br_arena_strndup(arena, file, strlen(file));
@@ -421,6 +440,7 @@ int br_yaml_parse(const char *text, size_t len, const char *file, struct br_aren
     b->text = text;
     b->len = len;
     b->file = top.file;
+    b->plain = plain;
     if (!yaml_parser_initialize(&b->parser))
         return br_errs_no_memory(errs);
     int rc = build(b);
@@ -433,4 +453,16 @@ int br_yaml_parse(const char *text, size_t len, const char *file, struct br_aren
         return br_errs_no_memory(errs);
     *ret = b->root;
     return 0;
+}
+
+int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
+                  struct br_yaml **ret, struct br_errs *errs)
+{
+    return parse(text, len, file, false, arena, ret, errs);
+}
+
+int br_yaml_parse_plain(const char *text, size_t len, const char *file, struct br_arena *arena,
+                        struct br_yaml **ret, struct br_errs *errs)
+{
+    return parse(text, len, file, true, arena, ret, errs);
 }

@@ -9,32 +9,47 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/arena.h"
 #include "base/err.h"
 
 enum br_yaml_type { BR_YAML_NULL, BR_YAML_SCALAR, BR_YAML_SEQ, BR_YAML_MAP };
 
+/* Where a node stands in its file, 1-based, the end exclusive. Of maps and lists that are not `flow` only
+ * the start is known; their end is that of what is in them. */
+struct br_yaml_span {
+    int line, col, end_line, end_col;
+};
+
 struct br_yaml {
     enum br_yaml_type type;
     bool quoted;       /* a scalar in quotes or a block: always a string */
     bool expanded;     /* a scalar whose text came, wholly or partly, from ${...} */
+    bool flow;         /* MAP, SEQ: in braces or brackets */
+    bool alias;        /* it stands there as an alias: `line` and `col` are those of what it repeats */
     int line, col;     /* 1-based */
+    struct br_yaml_span span; /* all zero for what no file has */
     const char *file;  /* as the user named it; lives as long as the arena */
     const char *text;  /* SCALAR, terminated; NULL otherwise */
     size_t len;        /* SCALAR: bytes of text */
     size_t n;          /* SEQ, MAP: children */
     struct br_yaml **items; /* SEQ, MAP: values, in order */
     struct br_yaml **keys;  /* MAP: SCALAR nodes, so that errors can point at a key */
+    const struct br_yaml *raw; /* of what ${...} brought: the scalar that said so; else NULL */
 };
 
-/* Up to 20 errors (and as many warnings), collected before anything starts. */
+/* Up to 20 errors, and 200 warnings, collected before anything starts. The code of an error is BR_EINVAL,
+ * or BR_EUNSUPPORTED for what may be right, but not here. */
 #define BR_ERRS_MAX 20
+#define BR_WARNINGS_MAX 200
 struct br_errs {
     struct br_err *errors;
     struct br_err *warnings;
     size_t n_errors, n_warnings;
-    bool more; /* there were more than BR_ERRS_MAX errors */
+    uint32_t cap_warnings;
+    bool more;          /* there were more than BR_ERRS_MAX errors */
+    bool more_warnings; /* there were more than BR_WARNINGS_MAX warnings */
 };
 
 /* The node of `key` in a MAP, or NULL (also when `map` is NULL or not a map). */
@@ -45,6 +60,11 @@ struct br_yaml *br_yaml_get(const struct br_yaml *map, const char *key);
  * Returns BR_EINVAL. */
 int br_errs_add(struct br_errs *errs, const struct br_yaml *node, const char *path, const char *fmt,
                 ...) __attribute__((format(printf, 4, 5)));
+
+/* As br_errs_add, for what is unknown here and may well have a meaning elsewhere. Returns
+ * BR_EINVAL; the error's code is BR_EUNSUPPORTED. */
+int br_errs_lack(struct br_errs *errs, const struct br_yaml *node, const char *path,
+                 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /* As br_errs_add, at the value of `key` in the map `node`, whose path it follows; at the map where
  * the key is not there. */
@@ -63,3 +83,12 @@ void br_errs_release(struct br_errs *errs);
  * in `errs`. */
 int br_yaml_parse(const char *text, size_t len, const char *file, struct br_arena *arena,
                   struct br_yaml **ret, struct br_errs *errs);
+
+/* What a plain scalar of this text is, by the core schema as Go's yaml.v3 reads it; NUMBER also for
+ * what only looks like one, so that printing errs on the side of quotes. */
+enum br_yaml_look { BR_LOOK_NULL, BR_LOOK_BOOL, BR_LOOK_NUMBER, BR_LOOK_TEXT };
+enum br_yaml_look br_yaml_look(const char *text);
+
+/* As br_yaml_parse, but merge keys ("<<") stay what they are: the tree shows the text. */
+int br_yaml_parse_plain(const char *text, size_t len, const char *file, struct br_arena *arena,
+                        struct br_yaml **ret, struct br_errs *errs);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,8 @@
 #include <sys/resource.h>
 
 #include "base/mem.h"
-#include "config/config.h"
+#include "config/migrate.h"
+#include "pipeline/registry.h"
 #include "pipeline/service.h"
 
 #define URIS_MAX 100
@@ -24,11 +26,14 @@ static const char help[] =
     "  braid validate --config FILE       check a config: exit 0, or the errors\n"
     "  braid print-config --config FILE   show the merged, expanded config, secrets as [REDACTED]\n"
     "  braid components [--json]          what is built in\n"
+    "  braid migrate FILE [--rest FILE]   a Collector's config in, Braid's out; what stays for the\n"
+    "                                     Collector goes into the other file\n"
     "  braid --version | --help\n"
     "\n"
     "Options:\n"
     "  --config URI           a path, file:PATH, env:NAME or yaml:TEXT; later ones win\n"
     "  --set KEY=VALUE        one setting, as in receivers.otlp.protocols.grpc.endpoint=:4317\n"
+    "  --skip-unsupported     run a Collector's config: what Braid has not is left out, and told\n"
     "  --shutdown-timeout D   time to drain after SIGTERM or SIGINT (default 30s)\n"
     "  --core-dumps           let the process dump its memory, with the secrets in it, or be debugged\n"
     "  --feature-gates LIST   accepted for the Collector's sake; profiles need no gate here\n"
@@ -37,15 +42,17 @@ static const char help[] =
     "  braid --config config/examples/quickstart.yaml\n"
     "  braid --config base.yaml --config site.yaml --set exporters.otlp.endpoint=tempo:4317\n"
     "  braid validate --config gateway.yaml && systemctl restart braid\n"
+    "  braid migrate collector.yaml --rest metrics.yaml > braid.yaml\n"
     "  braid --config 'yaml:receivers::otlp::protocols::grpc:' --config rest.yaml\n";
 
-enum command { RUN, VALIDATE, PRINT_CONFIG, COMPONENTS };
+enum command { RUN, VALIDATE, PRINT_CONFIG, COMPONENTS, MIGRATE };
 
 struct arguments {
     enum command command;
     const char *uris[URIS_MAX], *sets[URIS_MAX];
     struct br_config_sources sources;
     uint64_t shutdown_timeout_ms;
+    const char *file, *rest; /* of migrate */
     bool json, core_dumps;
 };
 
@@ -104,6 +111,12 @@ static int read_option(struct arguments *a, int argc, char **argv, int *i)
         a->shutdown_timeout_ms = ns / 1000000;
     } else if ((value = value_of("--feature-gates", argc, argv, i))) {
         warn_gates(value);
+    } else if (a->command == MIGRATE && (value = value_of("--rest", argc, argv, i))) {
+        a->rest = value;
+    } else if (a->command == MIGRATE && arg[0] != '-' && !a->file) {
+        a->file = arg;
+    } else if (strcmp(arg, "--skip-unsupported") == 0) {
+        a->sources.skip_unsupported = true;
     } else if (strcmp(arg, "--core-dumps") == 0) {
         a->core_dumps = true;
     } else if (strcmp(arg, "--json") == 0 && a->command == COMPONENTS) {
@@ -120,6 +133,8 @@ static void print_errors(const struct br_errs *errs)
     for (size_t i = 0; i < errs->n_warnings; i++)
         (void)fprintf(stderr, "warning: %s\n",
                       br_err_format(&errs->warnings[i], line, sizeof line));
+    if (errs->more_warnings)
+        (void)fprintf(stderr, "warning: and more: the first %d are shown\n", BR_WARNINGS_MAX);
     for (size_t i = 0; i < errs->n_errors; i++)
         (void)fprintf(stderr, "%s\n", br_err_format(&errs->errors[i], line, sizeof line));
     if (errs->more)
@@ -193,6 +208,43 @@ static int print_config(const struct br_config_sources *sources)
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* Secrets may be in it: nobody else reads it. */
+static int write_rest(const char *path, const struct br_str *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+    bool good = f && fwrite(text->data, 1, text->len, f) == text->len;
+    int why = errno;
+    if (f && fclose(f) != 0 && good) {
+        why = errno;
+        good = false;
+    }
+    if (!good)
+        (void)fprintf(stderr, "braid: %s cannot be written: %s\n", path, strerror(why));
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int migrate(const struct arguments *a)
+{
+    struct br_errs errs = {0};
+    struct br_migration result = {0};
+    int code = EXIT_FAILURE;
+    if (!a->file)
+        return usage("migrate wants the Collector's config file", NULL);
+    int rc = br_config_migrate(a->file, &a->sources, br_components, &result, &errs);
+    print_errors(&errs);
+    if (rc == 0)
+        code = a->rest && result.rest.len ? write_rest(a->rest, &result.rest) : EXIT_SUCCESS;
+    if (rc == 0 && !result.rest.len)
+        (void)fprintf(stderr, "nothing stays for a Collector\n");
+    if (code == EXIT_SUCCESS && (fputs(result.config.data ? result.config.data : "", stdout) < 0 ||
+                                 fflush(stdout) != 0))
+        code = EXIT_FAILURE;
+    br_migration_release(&result);
+    br_errs_release(&errs);
+    return code;
+}
+
 static int run(const struct br_config *config, const struct arguments *a)
 {
     struct br_service_options options = {.shutdown_timeout_ms = a->shutdown_timeout_ms};
@@ -256,7 +308,8 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     if (argv[1][0] != '-') {
-        static const char *const names[] = {"run", "validate", "print-config", "components"};
+        static const char *const names[] = {"run", "validate", "print-config", "components",
+                                            "migrate"};
         size_t c = 0;
         while (c < BR_COUNT(names) && strcmp(argv[1], names[c]) != 0)
             c++;
@@ -272,6 +325,8 @@ int main(int argc, char **argv)
     }
     if (a.command == COMPONENTS)
         return list_components(a.json);
+    if (a.command == MIGRATE)
+        return migrate(&a);
     if (a.sources.n_uris == 0 && a.sources.n_sets == 0)
         return usage("at least one --config is needed", NULL);
     if (!a.core_dumps)

@@ -40,6 +40,7 @@ static const struct br_option options[] = {
            "of those beyond, print each n-th; 0: none"),
     BR_STRINGS(struct config, output_paths, "stdout, stderr or files; default: stdout"),
     BR_IGNORED("use_internal_logger", "output goes to output_paths, never through the log"),
+    BR_IGNORED("loglevel", "verbosity says how much is printed"),
     BR_EXPORTER_OPTIONS_OFF(struct config, common),
     BR_OPT_END,
 };

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "otlp/resolve.h"
 #include "pipeline/value_text.h"
+#include "profile/name.h"
 #include "profile/pair.h"
 #include "wire/protobuf.h"
 
@@ -223,10 +224,13 @@ static void add_pair(struct pyroscope_labels *l, struct origin *o, const struct 
                           value.len};
     if (br_text_is(pair->key, "service.name")) {
         label.name = "service_name";
-        label.name_len = strlen(label.name);
         if (value.type == BR_VALUE_STRING && !value.len)
             return;
+    } else if (br_text_is(pair->key, BR_LABEL_SERVICE_NAME)) {
+        label.name = "service.name";
     }
+    if (label.name != (const char *)pair->key.data)
+        label.name_len = strlen(label.name);
     if (value.type == BR_VALUE_STRING) {
         add(l, &o->labels, &o->arena, label);
         return;
@@ -249,30 +253,87 @@ struct wanted {
     size_t n;
 };
 
+/* What is for the server itself is no choice. */
+static bool is_wanted(const struct origin *o, struct wanted want, const struct br_pair *pair)
+{
+    const char *key = (const char *)pair->key.data;
+    size_t len = pair->key.len;
+    if (o->from_pyroscope && len > 2 && memcmp(key, "__", 2) == 0)
+        return true;
+    if (br_text_is(pair->key, BR_LABEL_SERVICE_NAME)) {
+        key = "service.name";
+        len = strlen(key);
+    }
+    return len && listed(want.v, want.n, key, len);
+}
+
 static void read_pairs(struct pyroscope_labels *l, struct origin *o, uint32_t field,
                        struct wanted want)
 {
     const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
     struct br_pair pair;
-    while (want.n && (p = br_pair_next(p, end, field, &pair)))
-        if (pair.key.len && listed(want.v, want.n, (const char *)pair.key.data, pair.key.len))
+    while ((want.n || o->from_pyroscope) && (p = br_pair_next(p, end, field, &pair)))
+        if (is_wanted(o, want, &pair))
             add_pair(l, o, &pair);
 }
 
-/* Reads it unless it is the one that was read last. */
+/* False when it is the one that was read last. */
+static bool begin_origin(struct origin *o, struct br_entry body, bool from_pyroscope)
+{
+    if (o->read && o->body.data == body.data && o->body.len == body.len &&
+        o->from_pyroscope == from_pyroscope)
+        return false;
+    br_arena_release(&o->arena);
+    o->body = body;
+    o->from_pyroscope = from_pyroscope;
+    o->labels.n = o->labels.n_more = 0;
+    o->labels.max = PYROSCOPE_LABELS_MAX;
+    return true;
+}
+
 static void read_origin(struct pyroscope_labels *l, struct origin *o, struct br_entry body,
                         uint32_t field, struct wanted want)
 {
-    if (o->read && o->body.data == body.data && o->body.len == body.len &&
-        o->from_pyroscope == l->keep_empty)
+    if (!begin_origin(o, body, l->keep_empty))
         return;
-    br_arena_release(&o->arena);
-    o->body = body;
-    o->from_pyroscope = l->keep_empty;
-    o->labels.n = o->labels.n_more = 0;
-    o->labels.max = PYROSCOPE_LABELS_MAX;
     read_pairs(l, o, field, want);
     o->read = !l->no_memory;
+}
+
+/* As Pyroscope names a service that has no name where it takes OTLP itself. What a client of its own
+ * sent without one, it names. */
+static void add_unknown(struct pyroscope_labels *l, struct origin *o, const struct br_any *program)
+{
+    static const char unknown[] = "unknown_service:";
+    size_t len = program->len < PYROSCOPE_VALUE_MAX ? program->len : PYROSCOPE_VALUE_MAX;
+    size_t n = sizeof unknown - 1;
+    char *text = br_arena_alloc(&o->arena, n + len);
+    if (!text) {
+        l->no_memory = true;
+        return;
+    }
+    memcpy(text, unknown, n);
+    if (len)
+        memcpy(text + n, program->data, len);
+    add(l, &o->labels, &o->arena,
+        (struct label){"service_name", text, strlen("service_name"), len ? n + len : n - 1});
+}
+
+static void read_service(struct pyroscope_labels *l, struct origin *o)
+{
+    const uint8_t *p = o->body.data, *end = o->body.len ? p + o->body.len : p;
+    struct br_any program = {.len = 0};
+    struct br_pair pair;
+    while ((p = br_pair_next(p, end, BR_RESOURCE_ATTRIBUTES, &pair))) {
+        struct br_any value = only(pair.value);
+        if (br_text_is(pair.key, "service.name"))
+            add_pair(l, o, &pair);
+        else if (value.type == BR_VALUE_STRING && value.len &&
+                 br_text_is(pair.key, "process.executable.name"))
+            program = value;
+    }
+    if (!o->labels.n && !o->from_pyroscope)
+        add_unknown(l, o, &program);
 }
 
 /* Adds what it makes. */
@@ -296,21 +357,23 @@ static struct wanted wanted_of(const struct pyroscope_labels *l, bool from_pyros
 {
     static const char *const any[] = {"*"};
     const struct br_strings *want = &l->config->resource_attributes;
-    if (from_pyroscope)
-        return (struct wanted){any, 1};
-    return want->v ? (struct wanted){want->v, want->n}
-                   : (struct wanted){default_resource, BR_COUNT(default_resource)};
+    if (want->v)
+        return (struct wanted){want->v, want->n};
+    return from_pyroscope ? (struct wanted){any, 1}
+                          : (struct wanted){default_resource, BR_COUNT(default_resource)};
 }
 
 static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
 {
-    static const char *const service[] = {"service.name"};
     const struct pyroscope_label_config *c = l->config;
     add_text(l, "__name__", p->name);
     for (size_t i = 0; i < c->fixed.n; i++)
         if (c->fixed.values[i].text)
             add_text(l, c->fixed.names[i], c->fixed.values[i].text);
-    read_origin(l, &l->service, p->resource, BR_RESOURCE_ATTRIBUTES, (struct wanted){service, 1});
+    if (begin_origin(&l->service, p->resource, p->from_pyroscope)) {
+        read_service(l, &l->service);
+        l->service.read = !l->no_memory;
+    }
     add_origin(l, &l->service);
     /* As for everything that is no total since the start, so that nobody takes differences. */
     if (!p->from_pyroscope && !p->cumulative)

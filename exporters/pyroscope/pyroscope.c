@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "exporters/pyroscope/labels.h"
 #include "exporters/pyroscope/push.h"
+#include "exporters/pyroscope/times.h"
 #include "net/client.h"
 
 #define ENDPOINTS_MAX 16
@@ -30,6 +31,8 @@ struct limits {
     uint64_t max_age, max_ahead;
     int64_t max_profile_size, max_samples, max_request_size, max_request_profiles;
 };
+
+#define APART_BYTES (64u << 20) /* that an endpoint which fails is behind the others, of each worker */
 
 struct config {
     const char *endpoint;
@@ -55,6 +58,7 @@ static const char *const reasons[] = {"too_old", "too_new", "too_large"};
 struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
+    struct pyroscope_times *times;
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
     struct br_fanout *fanout; /* NULL: there is one endpoint */
@@ -242,6 +246,23 @@ static struct br_item *request_for(struct batch *b, size_t len)
     return b->request;
 }
 
+/* Gives it a time that no other profile of its series has. */
+static bool tell_apart(const struct state *s, const struct br_pprof_out *p, struct br_entry labels)
+{
+    const struct pyroscope_times_of of = {.labels = labels,
+                                          .resource = p->resource,
+                                          .pprof = {p->buf->data, p->buf->len},
+                                          .time_ns = p->written_ns};
+    uint64_t time_ns;
+    if (!p->written_ns)
+        return true; /* Pyroscope takes its own time */
+    if (!pyroscope_times_place(s->times, &of, &time_ns))
+        return false;
+    if (time_ns != p->written_ns)
+        (void)br_pprof_set_time(p, time_ns);
+    return true;
+}
+
 static int on_pprof(const struct br_pprof_out *p, void *arg)
 {
     struct batch *b = arg;
@@ -257,6 +278,7 @@ static int on_pprof(const struct br_pprof_out *p, void *arg)
     if (p->n_left_out)
         pyroscope_labels_count(s->labels, p->n_left_out);
     if (!pyroscope_labels_make(s->labels, p, &labels, &len) ||
+        !tell_apart(s, p, (struct br_entry){labels, (uint32_t)len}) ||
         pyroscope_part_make(b->node->host->pool, labels, len, p->buf, p->n_items, &part))
         return BR_ENOMEM;
     b->size += part.raw_len;
@@ -308,6 +330,7 @@ static void consume(struct br_node *node, struct br_item *item)
                                           .max_bytes = (size_t)c->limits.max_profile_size,
                                           .max_work = max_size,
                                           .keep_label = pyroscope_labels_keep,
+                                          .asks_clients = c->labels.sample_attributes.v != NULL,
                                           .arg = s->labels};
     struct br_list *l;
     br_list_init(&b.requests);
@@ -367,6 +390,8 @@ static bool make_pushes(struct br_node *node)
                                            .idle_timeout_ms = c->idle_conn_timeout / NS_PER_MS,
                                            .max_connections = (unsigned)c->max_conns_per_host,
                                            .retry = &c->common.retry_on_failure};
+    const struct br_queue_config *queue = &c->common.sending_queue;
+    bool apart = queue->enabled && !queue->wait_for_result; /* nobody waits for the answer */
     size_t n = c->endpoint ? 1 : c->endpoints.n;
     for (; s->n_push < n; s->n_push++) {
         config.endpoint = c->endpoint ? c->endpoint : c->endpoints.v[s->n_push];
@@ -378,7 +403,8 @@ static bool make_pushes(struct br_node *node)
                                                  .kind = "endpoint",
                                                  .id = config.endpoint,
                                                  .delivers = true,
-                                                 .final = true};
+                                                 .final = true,
+                                                 .apart_bytes = apart ? APART_BYTES : 0};
     }
     if (n > 1)
         s->fanout = br_fanout_new(node->host, NULL, ends, n);
@@ -391,8 +417,9 @@ static int create(struct br_node *node, struct br_err *err)
     const struct config *c = node->config;
     s->writer = br_pprof_writer_new(node->host);
     s->labels = pyroscope_labels_new(node, &c->labels);
+    s->times = pyroscope_times_new();
     s->authorization = authorization(c);
-    if (!s->writer || !s->labels || !s->authorization || !make_pushes(node))
+    if (!s->writer || !s->labels || !s->times || !s->authorization || !make_pushes(node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
@@ -408,13 +435,36 @@ static int start(struct br_node *node, struct br_err *err)
     return 0;
 }
 
+static void on_endpoint_end(void *arg)
+{
+    struct br_node *node = arg;
+    const struct state *s = node->state;
+    if (!node->drained && br_fanout_idle(s->fanout))
+        br_node_drained(node);
+}
+
+/* The queue is empty; an endpoint may still have something that the others have. */
+static void drain(struct br_node *node)
+{
+    const struct state *s = node->state;
+    if (!s->fanout || br_fanout_idle(s->fanout))
+        br_node_drained(node);
+    else
+        br_fanout_on_end(s->fanout, on_endpoint_end, node);
+}
+
 static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
+    if (s->fanout) {
+        br_fanout_on_end(s->fanout, NULL, NULL);
+        br_fanout_close(s->fanout);
+    }
     for (size_t i = 0; i < ENDPOINTS_MAX; i++)
         pyroscope_push_free(s->push[i]);
     br_fanout_free(s->fanout);
     pyroscope_labels_free(s->labels);
+    pyroscope_times_free(s->times);
     br_pprof_writer_free(s->writer);
     br_free(s->authorization);
 }
@@ -438,5 +488,6 @@ const struct br_component br_pyroscope_exporter = {
     .create = create,
     .start = start,
     .consume = consume,
+    .drain = drain,
     .destroy = destroy,
 };

@@ -118,7 +118,6 @@ void control_reply_error(struct br_request *r, unsigned status, const struct br_
                          const char *field, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-void control_put_id(struct br_str *out, uint64_t id); /* without quotes */
 bool control_parse_id(const char *text, uint64_t *ret);
 void control_put_rule(struct br_str *out, const struct control_rule *r, uint64_t now_ms);
 void control_put_collected(struct br_str *out, const struct br_collected *c);

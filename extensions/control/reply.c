@@ -55,7 +55,8 @@ void control_reply_error(struct br_request *r, unsigned status, const struct br_
 
 /* --- Pieces ----------------------------------------------------------------------------------- */
 
-void control_put_id(struct br_str *out, uint64_t id)
+/* Without quotes. */
+static void reply_put_id(struct br_str *out, uint64_t id)
 {
     br_str_printf(out, "%016" PRIx64, id);
 }
@@ -107,7 +108,7 @@ void control_put_rule(struct br_str *out, const struct control_rule *r, uint64_t
     const struct br_rule *rule = &r->rule;
     uint64_t left_ms = rule->until_ms > now_ms ? rule->until_ms - now_ms : 0;
     br_str_puts(out, "{\"id\":\"");
-    control_put_id(out, rule->id);
+    reply_put_id(out, rule->id);
     br_str_putc(out, '"');
     put_text(out, "service", rule->service);
     if (rule->target)
@@ -145,7 +146,7 @@ void control_put_collected(struct br_str *out, const struct br_collected *c)
         put_text(out, "state", c->state);
     if (c->rule) {
         br_str_puts(out, ",\"because\":\"rule\",\"rule\":\"");
-        control_put_id(out, c->rule);
+        reply_put_id(out, c->rule);
         br_str_puts(out, "\"}");
     } else {
         br_str_puts(out, ",\"because\":\"config\"}");

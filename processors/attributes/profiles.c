@@ -53,11 +53,11 @@ static uint32_t make_entry(struct run *r, const struct br_attribute *a)
         r->extension.no_memory = true;
         return 0;
     }
-    uint8_t *p = br_put_varint(entry, BR_TAG(1, BR_WIRE_VARINT));
+    uint8_t *p = br_put_varint(entry, BR_TAG(BR_ATTRIBUTE_KEY, BR_WIRE_VARINT));
     p = br_put_varint(p, key);
-    p = br_put_len(p, 2, a->value.data, a->value.len);
+    p = br_put_len(p, BR_ATTRIBUTE_VALUE, a->value.data, a->value.len);
     if (a->unit && is_number(a->value)) {
-        p = br_put_varint(p, BR_TAG(3, BR_WIRE_VARINT));
+        p = br_put_varint(p, BR_TAG(BR_ATTRIBUTE_UNIT, BR_WIRE_VARINT));
         p = br_put_varint(p, a->unit);
     }
     return br_extension_add(&r->extension, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));

@@ -16,9 +16,9 @@ enum join_fold {
     JOIN_FOLD_UNLINKED, /* has none; others may become part of it */
 };
 
-/* Folds the item's samples, one enum join_fold each. `labels` are of its first `n_labels`
- * attributes.
- * `*ret_gone`: how many samples became part of another. Returns 0, or an error of br_item_rewrite,
- * and the item is as it was. */
-int join_fold_samples(struct br_item *item, const uint8_t *folds, const struct join_label *labels,
-                      uint32_t n_labels, struct br_arena *arena, uint32_t *ret_gone);
+/* Folds the item's samples; `folds` has an enum join_fold for each, and means nothing afterwards.
+ * `labels` are of its first `n_labels` attributes. `*ret_gone`: how many samples became part of another.
+ * Takes 15 bytes a sample until it returns. Returns 0, or an error of br_item_rewrite, and the item is
+ * as it was. */
+int join_fold_samples(struct br_item *item, uint8_t *folds, const struct join_label *labels,
+                      uint32_t n_labels, uint32_t *ret_gone);

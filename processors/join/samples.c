@@ -10,9 +10,11 @@
 #include "processors/join/infer/local.h"
 #include "processors/join/join.h"
 #include "processors/join/reading.h"
+#include "processors/join/undecided.h"
 #include "wire/protobuf.h"
 
 #define ARENA_MAX (64u << 20)
+#define ADDITIONS_BLOCK 4096u
 #define RESOURCE_ATTRIBUTES 1 /* field of Resource */
 
 /* What the dictionary says of the samples. */
@@ -33,21 +35,10 @@ struct run_scope {
     struct join_meaning meaning; /* of the profile */
 };
 
-/* A sample whose link survives if its span spent much CPU time, which is known when all samples of
- * the item have been added to it. */
-struct undecided {
-    uint32_t index;
-    uint16_t type;
-    bool has_trace;
-    uint8_t trace[16], span[8];
-    uint64_t value;
-};
-
 /* Which links survive. */
 struct run_folding {
     uint8_t *verdicts; /* enum join_fold of each sample; NULL: all links survive */
-    struct undecided *undecided;
-    uint32_t n_undecided, cap_undecided;
+    struct join_undecided undecided;
     struct {
         uint64_t samples;
         double value;
@@ -72,6 +63,8 @@ struct run {
     uint64_t came_ms, now_ms;
     uint32_t index; /* of the next sample */
     struct br_arena arena;
+    struct br_arena additions_arena; /* what is added to samples, until it is written */
+    uint8_t *room, *room_end;        /* of it, for the next one */
     bool no_memory;
     struct run_dictionary dictionary;
     struct run_scope scope;
@@ -235,6 +228,19 @@ static uint32_t run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out
     return n;
 }
 
+/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without memory. */
+static uint8_t *run_addition_room(struct run *run, size_t size)
+{
+    if (size > (size_t)(run->room_end - run->room)) {
+        run->room = br_arena_alloc(&run->additions_arena, ADDITIONS_BLOCK);
+        run->room_end = run->room ? run->room + ADDITIONS_BLOCK : NULL;
+    }
+    uint8_t *start = size ? run->room : NULL;
+    if (start)
+        run->room += size;
+    return start;
+}
+
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
 static struct br_addition run_addition_for(struct run *run, const struct join_reading *reading,
                                            bool found, bool inferred)
@@ -253,7 +259,7 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
                                    run->link ? run->link : reading->span_id);
         size += 1 + br_varint_size(link);
     }
-    uint8_t *start = size ? br_arena_alloc(&run->arena, size) : NULL, *p = start;
+    uint8_t *start = run_addition_room(run, size), *p = start;
     if (!start) {
         run->no_memory = run->no_memory || size;
         return (struct br_addition){0};
@@ -292,17 +298,10 @@ static void run_note_folded(struct run *run, uint32_t index, uint16_t type, uint
 
 static void run_decide_later(struct run *run, uint32_t index, const struct join_reading *reading)
 {
-    if (br_grow(&run->folding.undecided, &run->folding.cap_undecided,
-                (size_t)run->folding.n_undecided + 1, sizeof *run->folding.undecided, UINT32_MAX)) {
+    if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
+                           run->found.has_trace ? run->found.trace : NULL, reading->span_id,
+                           run->scope.meaning.type, (double)reading->value))
         run->no_memory = true;
-        return;
-    }
-    struct undecided *undecided = &run->folding.undecided[run->folding.n_undecided++];
-    *undecided = (struct undecided){
-        .index = index, .type = run->scope.meaning.type, .value = reading->value};
-    memcpy(undecided->span, reading->span_id, sizeof undecided->span);
-    undecided->has_trace = run->found.has_trace;
-    memcpy(undecided->trace, run->found.trace, sizeof undecided->trace);
 }
 
 static void run_decide(struct run *run, const struct join_reading *reading, bool found)
@@ -326,16 +325,27 @@ static void run_decide(struct run *run, const struct join_reading *reading, bool
     }
 }
 
+static void run_decide_span(struct run *run, struct join_undecided_span *span)
+{
+    struct join_figures figures;
+    if (join_table_figures(run->join->table, span->has_trace ? span->trace : NULL, span->span,
+                           &figures, NULL) &&
+        join_figures_cpu_ns(&figures) > run->join->policy.keep->cpu_threshold)
+        return;
+    span->folds = true;
+    run->folding.folded[span->type].samples += span->samples;
+    run->folding.folded[span->type].value += span->value;
+}
+
 static void run_decide_rest(struct run *run)
 {
-    for (uint32_t i = 0; i < run->folding.n_undecided; i++) {
-        const struct undecided *undecided = &run->folding.undecided[i];
-        struct join_figures figures;
-        if (!join_table_figures(run->join->table, undecided->has_trace ? undecided->trace : NULL,
-                                undecided->span, &figures, NULL) ||
-            join_figures_cpu_ns(&figures) <= run->join->policy.keep->cpu_threshold)
-            run_note_folded(run, undecided->index, undecided->type, undecided->value);
-    }
+    struct join_undecided *undecided = &run->folding.undecided;
+    for (uint32_t i = 0; i < undecided->n; i++)
+        run_decide_span(run, &undecided->spans[i]);
+    for (uint32_t i = 0; i < undecided->n_samples; i++)
+        if (undecided->of[i] && undecided->spans[undecided->of[i] - 1].folds)
+            run->folding.verdicts[i] = JOIN_FOLD_FOLDED;
+    join_undecided_release(undecided);
 }
 
 static void run_fold(struct run *run)
@@ -346,7 +356,7 @@ static void run_fold(struct run *run)
         n += run->folding.folded[t].samples > 0;
     if (!n || run->no_memory ||
         join_fold_samples(run->item, run->folding.verdicts, run->dictionary.labels,
-                          run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &run->arena, &gone))
+                          run->dictionary.view.n[BR_TABLE_ATTRIBUTE], &gone))
         return;
     br_item_settle(run->item, BR_FATE_DROPPED, "folded", gone);
     for (uint16_t t = 0; t < JOIN_TYPES; t++)
@@ -560,13 +570,15 @@ static void run_parts(struct run *run)
 {
     bool write = run->pass != JOIN_PASS_FIRST;
     uint32_t n_parts = run->item->n_parts;
-    struct br_addition **additions = br_arena_calloc(&run->arena, n_parts, sizeof *additions);
+    struct br_addition **additions =
+        br_arena_calloc(&run->additions_arena, n_parts, sizeof *additions);
     for (uint32_t i = 0; i < n_parts; i++) {
         const struct br_part *part = &run->item->parts[i];
         if (part->kind != BR_PART_RESOURCE)
             continue;
         struct br_addition *own =
-            write && additions ? br_arena_calloc(&run->arena, part->n_items, sizeof *own) : NULL;
+            write && additions ? br_arena_calloc(&run->additions_arena, part->n_items, sizeof *own)
+                               : NULL;
         run->no_memory = run->no_memory || (write && !own);
         run_resource(run, part, own);
         if (own)
@@ -574,6 +586,7 @@ static void run_parts(struct run *run)
     }
     if (write && additions)
         run_write_parts(run, additions);
+    br_arena_release(&run->additions_arena);
     if (run->folding.verdicts)
         run_fold(run);
 }
@@ -641,6 +654,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         run->came_ms = came_ms;
         run->now_ms = br_host_mono_ms(join->node->host);
         br_arena_init(&run->arena, ARENA_MAX);
+        br_arena_init(&run->additions_arena, ARENA_MAX);
     }
     if (run && run_prepare(run)) {
         run_parts(run);
@@ -655,7 +669,8 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_locals_release(&run->credit.locals);
         join_links_release(&run->dictionary.links);
         join_texts_release(&run->dictionary.texts);
-        br_free(run->folding.undecided);
+        join_undecided_release(&run->folding.undecided);
+        br_arena_release(&run->additions_arena);
         br_arena_release(&run->arena);
     }
     br_free(run);

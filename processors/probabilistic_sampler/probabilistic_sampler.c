@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "otlp/groups.h"
+#include "otlp/keyvalue.h"
 #include "otlp/rewrite.h"
 #include "otlp/scan.h"
 #include "otlp/trace_id.h"
@@ -17,10 +18,6 @@
 #include "processors/probabilistic_sampler/sampler.h"
 
 #define SCRATCH_MAX (64u << 20)
-
-enum { SPAN_TRACE_ID = 1, SPAN_TRACESTATE = 3, SPAN_ATTRIBUTES = 9 };
-enum { SAMPLE_ATTRIBUTES = 2, SAMPLE_LINK = 3 };
-enum { PROFILE_ID = 7 };
 
 enum unlinked { UNLINKED_KEEP, UNLINKED_BY_PROFILE_ID, UNLINKED_DROP };
 
@@ -163,19 +160,13 @@ static enum sampler_wish wish_of(struct br_value value, struct br_arena *scratch
 }
 
 /* True for the attribute sampling.priority, whose value it finds. */
-static bool is_priority(const uint8_t *p, const uint8_t *end, struct br_value *ret)
+static bool is_priority(const uint8_t *data, size_t len, struct br_value *ret)
 {
     static const char key[] = "sampling.priority";
-    bool found = false;
-    struct br_field f;
-    *ret = (struct br_value){NULL, 0};
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(1))
-            found = f.value == sizeof key - 1 && memcmp(f.data, key, sizeof key - 1) == 0;
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(2))
-            *ret = (struct br_value){f.data, (size_t)f.value};
-    }
-    return found;
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read(data, len, &kv);
+    *ret = kv.value;
+    return kv.key_len == sizeof key - 1 && memcmp(kv.key, key, sizeof key - 1) == 0;
 }
 
 static int read_span(struct state *s, const struct br_visit *v, struct sampler_span *ret)
@@ -187,15 +178,15 @@ static int read_span(struct state *s, const struct br_visit *v, struct sampler_s
     *ret = (struct sampler_span){0};
     while (p < end && (p = br_scan(p, end, &f))) {
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_LEN(SPAN_TRACE_ID):
+        case BR_SCAN_LEN(BR_SPAN_TRACE_ID):
             ret->trace_id = f.value == 16 ? f.data : NULL;
             break;
-        case BR_SCAN_LEN(SPAN_TRACESTATE):
+        case BR_SCAN_LEN(BR_SPAN_TRACE_STATE):
             ret->tracestate = f.data;
             ret->tracestate_len = (size_t)f.value;
             break;
-        case BR_SCAN_LEN(SPAN_ATTRIBUTES):
-            if (!has_wish && is_priority(f.data, f.data + f.value, &value)) {
+        case BR_SCAN_LEN(BR_SPAN_ATTRIBUTES):
+            if (!has_wish && is_priority(f.data, (size_t)f.value, &value)) {
                 ret->wish = wish_of(value, &s->scratch, &no_memory);
                 has_wish = true;
             }
@@ -212,7 +203,7 @@ static int write_span(struct state *s, struct br_visit *v, struct br_pool *pool)
 {
     char text[BR_TRACESTATE_ROOM];
     size_t len = br_tracestate_write(&s->verdict.state, text);
-    size_t most = v->len + br_len_size(SPAN_TRACESTATE, len);
+    size_t most = v->len + br_len_size(BR_SPAN_TRACE_STATE, len);
     if (!s->body && !(s->body = br_buf_new(pool, most)))
         return BR_ENOMEM;
     s->body->len = 0;
@@ -226,10 +217,10 @@ static int write_span(struct state *s, struct br_visit *v, struct br_pool *pool)
         p = br_scan(p, end, &f);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) != BR_SCAN_LEN(SPAN_TRACESTATE))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_SPAN_TRACE_STATE))
             out = br_put_bytes(out, at, (size_t)(p - at));
     }
-    out = br_put_len(out, SPAN_TRACESTATE, text, len);
+    out = br_put_len(out, BR_SPAN_TRACE_STATE, text, len);
     v->out = (struct br_addition){s->body->data, (size_t)(out - s->body->data)};
     return BR_REPLACE;
 }
@@ -276,50 +267,40 @@ static uint8_t judge_link(const struct run *r, const struct br_entry *e)
     const uint8_t *p = e->data, *end = p + e->len, *id = NULL;
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(1))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_LINK_TRACE_ID))
             id = f.value == 16 ? f.data : NULL;
     return id && br_trace_id_valid(id) ? judge(r, id) : NO_TRACE;
 }
 
 /* A trace id in an attribute's value: hex, by reference too, or its bytes. */
-static bool read_id(const struct run *r, struct br_field value, uint8_t id[16])
+static bool read_id(const struct run *r, struct br_value value, uint8_t id[16])
 {
-    const uint8_t *p = value.data, *end = p + value.value;
-    struct br_field f, v = {0};
-    while (p < end && (p = br_scan(p, end, &f)))
-        if (f.number <= 8)
-            v = f;
-    if (br_scan_tag(&v) == BR_SCAN_VARINT(8)) {
-        struct br_entry s = br_dictionary_string(&r->view, (uint32_t)v.value);
+    struct br_any any = br_any_read(value);
+    if (any.reference) {
+        struct br_entry s = br_dictionary_string(&r->view, (uint32_t)any.reference);
         return br_trace_id_parse(s.data, s.len, id);
     }
-    if (br_scan_tag(&v) == BR_SCAN_LEN(7) && v.value == 16) {
-        memcpy(id, v.data, 16);
+    if (any.type == BR_VALUE_BYTES && any.len == 16) {
+        memcpy(id, any.data, 16);
         return br_trace_id_valid(id);
     }
-    return br_scan_tag(&v) == BR_SCAN_LEN(1) && br_trace_id_parse(v.data, (size_t)v.value, id);
+    return any.type == BR_VALUE_STRING && br_trace_id_parse(any.data, any.len, id);
 }
 
 static void judge_attribute(const struct run *r, uint32_t i)
 {
     const struct config *c = r->node->config;
     const struct br_entry *e = &r->view.tables[BR_TABLE_ATTRIBUTE][i];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_field f, value = {0};
-    struct br_entry key = {0};
+    struct br_keyvalue kv;
     uint8_t id[16];
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(1))
-            key = br_dictionary_string(&r->view, (uint32_t)f.value);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(2))
-            value = f;
-    }
-    for (size_t n = 0; key.len && value.data && n < c->labels.trace_id.n && n < UINT8_MAX; n++) {
+    (void)br_keyvalue_read_entry(e->data, e->len, &kv);
+    struct br_entry key = br_dictionary_string(&r->view, (uint32_t)kv.key_index);
+    for (size_t n = 0; key.len && kv.value.data && n < c->labels.trace_id.n && n < UINT8_MAX; n++) {
         const char *name = c->labels.trace_id.v[n];
         if (strlen(name) != key.len || memcmp(name, key.data, key.len) != 0)
             continue;
         r->rank[i] = (uint8_t)n;
-        if (read_id(r, value, id))
+        if (read_id(r, kv.value, id))
             r->attributes[i] = judge(r, id);
         return;
     }
@@ -359,11 +340,11 @@ static uint8_t trace_of(const struct run *r, const struct br_visit *v)
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f))) {
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(SAMPLE_LINK)) {
+        if (tag == BR_SCAN_VARINT(BR_SAMPLE_LINK)) {
             by_link = f.value < r->view.n[BR_TABLE_LINK] ? r->links[f.value] : NO_TRACE;
-        } else if (tag == BR_SCAN_VARINT(SAMPLE_ATTRIBUTES)) {
+        } else if (tag == BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES)) {
             take_attribute(r, f.value, &by_label, &rank);
-        } else if (tag == BR_SCAN_LEN(SAMPLE_ATTRIBUTES)) {
+        } else if (tag == BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES)) {
             uint64_t i;
             for (const uint8_t *q = f.data; q && q < p && (q = br_scan_varint(q, p, &i));)
                 take_attribute(r, i, &by_label, &rank);
@@ -383,7 +364,7 @@ static void judge_profile(struct run *r)
     if (c->unlinked != UNLINKED_BY_PROFILE_ID)
         return;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(PROFILE_ID))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_PROFILE_PROFILE_ID))
             id = f.value == 16 ? f.data : NULL;
     bool valid = id && br_trace_id_valid(id);
     r->unlinked_by = valid ? SAMPLER_PROFILE_ID : SAMPLER_MISSING;

@@ -3,10 +3,8 @@
 
 #include <string.h>
 
-#include "otlp/scan.h"
-
-enum { KEY = 1, VALUE = 2, UNIT = 3 }; /* KeyValueAndUnit */
-enum { STRING = 1, STRINDEX = 8 };     /* AnyValue */
+#include "otlp/keyvalue.h"
+#include "wire/protobuf.h"
 
 struct label {
     uint64_t key, unit;
@@ -19,35 +17,17 @@ static struct br_entry string_at(const struct limits_edit *e, uint64_t i)
     return br_dictionary_string(&e->view, i < UINT32_MAX ? (uint32_t)i : UINT32_MAX);
 }
 
-/* The value is what the last field of the oneof says. */
-static void read_value(const struct limits_edit *e, const uint8_t *p, const uint8_t *end,
-                       struct label *ret)
-{
-    struct br_field f;
-    while (p < end && (p = br_scan(p, end, &f))) {
-        ret->is_text = true;
-        if (br_scan_tag(&f) == BR_SCAN_LEN(STRING))
-            ret->text = (struct br_entry){f.data, (uint32_t)f.value};
-        else if (br_scan_tag(&f) == BR_SCAN_VARINT(STRINDEX))
-            ret->text = string_at(e, f.value);
-        else
-            ret->is_text = false;
-    }
-}
-
 static void read_label(const struct limits_edit *e, struct br_entry entry, struct label *ret)
 {
-    const uint8_t *end = entry.data + entry.len;
-    struct br_field f;
-    *ret = (struct label){0};
-    for (const uint8_t *p = entry.data; p < end && (p = br_scan(p, end, &f));) {
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(KEY))
-            ret->key = f.value;
-        else if (br_scan_tag(&f) == BR_SCAN_VARINT(UNIT))
-            ret->unit = f.value;
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(VALUE))
-            read_value(e, f.data, p, ret);
-    }
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read_entry(entry.data, entry.len, &kv);
+    struct br_any any = br_any_read(kv.value);
+    *ret = (struct label){.key = kv.key_index, .unit = kv.unit};
+    ret->is_text = any.type == BR_VALUE_STRING || any.reference;
+    if (any.reference)
+        ret->text = string_at(e, any.reference);
+    else if (ret->is_text)
+        ret->text = (struct br_entry){any.data, (uint32_t)any.len};
 }
 
 static bool is_unlimited(const struct limits_labels *l, struct br_entry key)
@@ -70,11 +50,11 @@ static size_t put_varint_field(uint8_t *out, uint32_t field, uint64_t value)
 static void set_other(struct limits_edit *e, uint32_t i, const struct label *label, uint32_t other)
 {
     uint8_t value[2 * BR_VARINT_MAX], entry[8 * BR_VARINT_MAX];
-    size_t len = put_varint_field(entry, KEY, label->key);
-    size_t value_len = put_varint_field(value, STRINDEX, other);
-    len = (size_t)(br_put_len(entry + len, VALUE, value, value_len) - entry);
+    size_t len = put_varint_field(entry, BR_ATTRIBUTE_KEY, label->key);
+    size_t value_len = put_varint_field(value, BR_VALUE_STRINDEX, other);
+    len = (size_t)(br_put_len(entry + len, BR_ATTRIBUTE_VALUE, value, value_len) - entry);
     if (label->unit)
-        len += put_varint_field(entry + len, UNIT, label->unit);
+        len += put_varint_field(entry + len, BR_ATTRIBUTE_UNIT, label->unit);
     limits_edit_replace(e, BR_TABLE_ATTRIBUTE, i, entry, len);
 }
 

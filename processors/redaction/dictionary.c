@@ -2,12 +2,9 @@
 #include "processors/redaction/dictionary.h"
 
 #include "base/mem.h"
+#include "otlp/keyvalue.h"
 #include "otlp/rewrite.h"
 #include "otlp/scan.h"
-
-enum { KEY = 1, VALUE = 2, UNIT = 3 };            /* KeyValueAndUnit */
-enum { NAME = 1, SYSTEM_NAME = 2, FILENAME = 3 }; /* Function */
-enum { MAPPING_FILENAME = 4 };                    /* Mapping */
 
 static const uint8_t nothing[1];
 
@@ -34,15 +31,10 @@ static int redact_attribute(struct redact_dictionary *d, struct redact_walk *w, 
 {
     struct br_entry e = d->view.tables[BR_TABLE_ATTRIBUTE][i];
     const uint8_t *end = e.data + e.len;
-    uint64_t key_index = 0, unit = 0;
+    struct br_keyvalue kv;
     struct br_field f;
-    for (const uint8_t *p = e.data; p < end && (p = br_scan(p, end, &f));) {
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(KEY))
-            key_index = f.value;
-        else if (br_scan_tag(&f) == BR_SCAN_VARINT(UNIT))
-            unit = f.value;
-    }
-    int verdict = redact_key_at(w, key_index);
+    (void)br_keyvalue_read_entry(e.data, e.len, &kv);
+    int verdict = redact_key_at(w, kv.key_index);
     if (verdict < 0)
         return verdict;
     if (verdict == REDACT_KEY_REMOVE) {
@@ -51,12 +43,12 @@ static int redact_attribute(struct redact_dictionary *d, struct redact_walk *w, 
         d->entries[BR_TABLE_ATTRIBUTE][i] = (struct br_entry){nothing, 0};
         return 0;
     }
-    redact_keep(w, key_index);
-    redact_keep(w, unit);
+    redact_keep(w, kv.key_index);
+    redact_keep(w, kv.unit);
     int rc = 0;
     br_splice_begin(&w->splice, e.data, e.len);
     for (const uint8_t *p = e.data; p < end && !rc && (p = br_scan(p, end, &f));)
-        if (br_scan_tag(&f) == BR_SCAN_LEN(VALUE))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
             rc = redact_value(w, &f, p, (enum redact_key)verdict);
     return rc ? rc : take_entry(d, w, BR_TABLE_ATTRIBUTE, i);
 }
@@ -112,10 +104,10 @@ struct use {
 };
 
 static const struct use uses[] = {
-    {BR_TABLE_FUNCTION, NAME, REDACT_FUNCTION},
-    {BR_TABLE_FUNCTION, SYSTEM_NAME, REDACT_FUNCTION},
-    {BR_TABLE_FUNCTION, FILENAME, REDACT_PATH},
-    {BR_TABLE_MAPPING, MAPPING_FILENAME, REDACT_PATH},
+    {BR_TABLE_FUNCTION, BR_FUNCTION_NAME, REDACT_FUNCTION},
+    {BR_TABLE_FUNCTION, BR_FUNCTION_SYSTEM_NAME, REDACT_FUNCTION},
+    {BR_TABLE_FUNCTION, BR_FUNCTION_FILENAME, REDACT_PATH},
+    {BR_TABLE_MAPPING, BR_MAPPING_FILENAME, REDACT_PATH},
 };
 #define N_USES (sizeof uses / sizeof *uses)
 

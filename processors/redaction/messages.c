@@ -2,6 +2,7 @@
 #include "processors/redaction/messages.h"
 
 #include "base/str.h"
+#include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 #include "pipeline/value_text.h"
 
@@ -20,51 +21,46 @@
         .what = REDACT_MESSAGE, .child = &(shape)                                                  \
     }
 
-static const struct redact_shape scope = {.fields = {[3] = ATTRIBUTES}};
-static const struct redact_shape event = {.fields = {[2] = TEXT, [3] = ATTRIBUTES}};
-static const struct redact_shape span_link = {.fields = {[4] = ATTRIBUTES}};
-static const struct redact_shape status = {.fields = {[2] = TEXT}};
-static const struct redact_shape span = {.fields = {[5] = TEXT,
-                                                    [9] = ATTRIBUTES,
-                                                    [11] = MESSAGE(event),
-                                                    [13] = MESSAGE(span_link),
-                                                    [15] = MESSAGE(status)}};
+static const struct redact_shape scope = {.fields = {[BR_SCOPE_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape event = {
+    .fields = {[BR_EVENT_NAME] = TEXT, [BR_EVENT_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape span_link = {.fields = {[BR_SPAN_LINK_ATTRIBUTES] = ATTRIBUTES}};
+static const struct redact_shape status = {.fields = {[BR_SPAN_STATUS_MESSAGE] = TEXT}};
+static const struct redact_shape span = {.fields = {[BR_SPAN_NAME] = TEXT,
+                                                    [BR_SPAN_ATTRIBUTES] = ATTRIBUTES,
+                                                    [BR_SPAN_EVENTS] = MESSAGE(event),
+                                                    [BR_SPAN_LINKS] = MESSAGE(span_link),
+                                                    [BR_SPAN_STATUS] = MESSAGE(status)}};
 static const struct redact_shape scope_spans = {
-    .fields = {[1] = MESSAGE(scope), [2] = MESSAGE(span)}};
+    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(span)}};
 
-static const struct redact_shape sample = {.fields = {[2] = {.what = REDACT_INDICES}}};
+static const struct redact_shape sample = {
+    .fields = {[BR_SAMPLE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 /* The original payload says everything again, in a format of its own. */
-static const struct redact_shape profile = {.fields = {[1] = {.what = REDACT_VALUE_TYPE},
-                                                       [2] = MESSAGE(sample),
-                                                       [5] = {.what = REDACT_VALUE_TYPE},
-                                                       [9] = {.what = REDACT_CUT},
-                                                       [10] = {.what = REDACT_CUT},
-                                                       [11] = {.what = REDACT_INDICES}}};
+static const struct redact_shape profile = {
+    .fields = {[BR_PROFILE_SAMPLE_TYPE] = {.what = REDACT_VALUE_TYPE},
+               [BR_PROFILE_SAMPLES] = MESSAGE(sample),
+               [BR_PROFILE_PERIOD_TYPE] = {.what = REDACT_VALUE_TYPE},
+               [BR_PROFILE_PAYLOAD_FORMAT] = {.what = REDACT_CUT},
+               [BR_PROFILE_PAYLOAD] = {.what = REDACT_CUT},
+               [BR_PROFILE_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 static const struct redact_shape scope_profiles = {
-    .fields = {[1] = MESSAGE(scope), [2] = MESSAGE(profile)}};
+    .fields = {[BR_SCOPES_SCOPE] = MESSAGE(scope), [BR_SCOPES_ITEMS] = MESSAGE(profile)}};
 
-const struct redact_shape redact_resource_shape = {.fields = {[1] = ATTRIBUTES}};
+const struct redact_shape redact_resource_shape = {
+    .fields = {[BR_RESOURCE_ATTRIBUTES] = ATTRIBUTES}};
 const struct redact_shape redact_traces_part = {
-    .fields = {[1] = MESSAGE(redact_resource_shape), [2] = MESSAGE(scope_spans)}};
+    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape),
+               [BR_RESOURCES_SCOPES] = MESSAGE(scope_spans)}};
 const struct redact_shape redact_profiles_part = {
-    .fields = {[1] = MESSAGE(redact_resource_shape), [2] = MESSAGE(scope_profiles)}};
-const struct redact_shape redact_mapping_shape = {.fields = {[5] = {.what = REDACT_INDICES}}};
-const struct redact_shape redact_location_shape = {.fields = {[4] = {.what = REDACT_INDICES}}};
+    .fields = {[BR_RESOURCES_RESOURCE] = MESSAGE(redact_resource_shape),
+               [BR_RESOURCES_SCOPES] = MESSAGE(scope_profiles)}};
+const struct redact_shape redact_mapping_shape = {
+    .fields = {[BR_MAPPING_ATTRIBUTES] = {.what = REDACT_INDICES}}};
+const struct redact_shape redact_location_shape = {
+    .fields = {[BR_LOCATION_ATTRIBUTES] = {.what = REDACT_INDICES}}};
 
 /* --- Values ---------------------------------------------------------------------------------- */
-
-enum { KEY = 1, VALUE = 2, KEY_STRINDEX = 3 }; /* KeyValue */
-enum {                                         /* AnyValue */
-       STRING = 1,
-       BOOL,
-       INT,
-       DOUBLE,
-       LIST,
-       MAP,
-       BYTES,
-       STRINDEX
-};
-enum { STRING_TABLE = 5 }; /* ProfilesDictionary */
 
 static bool masks(enum redact_key key)
 {
@@ -84,7 +80,8 @@ static int judge(struct redact_walk *w, enum redact_key key, const void *text, s
 static int put_result(struct redact_walk *w, const struct br_field *f, const uint8_t *next)
 {
     ++*w->values;
-    return br_splice_replace(&w->splice, STRING, f->at, next, w->rules->text, w->rules->text_len);
+    return br_splice_replace(&w->splice, BR_VALUE_STRING, f->at, next, w->rules->text,
+                             w->rules->text_len);
 }
 
 static int judge_text(struct redact_walk *w, const struct br_field *f, const uint8_t *next,
@@ -110,7 +107,7 @@ static int judge_number(struct redact_walk *w, const struct br_field *f, const u
 uint32_t redact_add_string(struct redact_walk *w, const void *text, size_t len)
 {
     uint8_t head[2 * BR_VARINT_MAX];
-    uint8_t *p = br_put_varint(head, BR_TAG(STRING_TABLE, BR_WIRE_LEN));
+    uint8_t *p = br_put_varint(head, BR_TAG(BR_DICTIONARY_STRINGS, BR_WIRE_LEN));
     p = br_put_varint(p, len);
     br_str_add(&w->more, head, (size_t)(p - head));
     br_str_add(&w->more, text, len);
@@ -149,7 +146,7 @@ static int judge_string_index(struct redact_walk *w, const struct br_field *f, c
     }
     ++*w->values;
     w->hides = true;
-    uint8_t *p = br_put_varint(field, BR_TAG(STRINDEX, BR_WIRE_VARINT));
+    uint8_t *p = br_put_varint(field, BR_TAG(BR_VALUE_STRINDEX, BR_WIRE_VARINT));
     p = br_put_varint(p, becomes);
     rc = br_splice_cut(&w->splice, f->at, next);
     return rc ? rc : br_splice_insert(&w->splice, next, field, (size_t)(p - field));
@@ -172,10 +169,10 @@ static int judge_list(struct redact_walk *w, const struct br_field *list, const 
         p = br_scan(p, end, &f);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) != BR_SCAN_LEN(1))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LIST_VALUES))
             continue;
-        rc = list->number == MAP ? attribute(w, &f, p, false, key == REDACT_KEY_PASS)
-                                 : redact_value(w, &f, p, key);
+        rc = list->number == BR_VALUE_MAP ? attribute(w, &f, p, false, key == REDACT_KEY_PASS)
+                                          : redact_value(w, &f, p, key);
     }
     return rc ? rc : br_splice_leave(&w->splice);
 }
@@ -184,20 +181,20 @@ static int judge_field(struct redact_walk *w, const struct br_field *f, const ui
                        enum redact_key key)
 {
     switch (br_scan_tag(f)) {
-    case BR_SCAN_LEN(STRING):
+    case BR_SCAN_LEN(BR_VALUE_STRING):
         return judge_text(w, f, next, key, f->data, f->value);
-    case BR_SCAN_LEN(BYTES):
+    case BR_SCAN_LEN(BR_VALUE_BYTES):
         if (!masks(key) && !w->rules->config->redact_all_types)
             return 0;
         return judge_text(w, f, next, key, f->data, f->value);
-    case BR_SCAN_LEN(LIST):
-    case BR_SCAN_LEN(MAP):
+    case BR_SCAN_LEN(BR_VALUE_LIST):
+    case BR_SCAN_LEN(BR_VALUE_MAP):
         return judge_list(w, f, next, key);
-    case BR_SCAN_VARINT(BOOL):
-    case BR_SCAN_VARINT(INT):
-    case BR_TAG(DOUBLE, BR_WIRE_I64):
+    case BR_SCAN_VARINT(BR_VALUE_BOOL):
+    case BR_SCAN_VARINT(BR_VALUE_INT):
+    case BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64):
         return judge_number(w, f, next, key);
-    case BR_SCAN_VARINT(STRINDEX):
+    case BR_SCAN_VARINT(BR_VALUE_STRINDEX):
         return judge_string_index(w, f, next, key);
     default:
         return 0;
@@ -213,8 +210,9 @@ static bool is_plain(const struct redact_walk *w, const struct br_field *value, 
         key == REDACT_KEY_PASS || (key == REDACT_KEY_LOOK && redact_idle(w->rules, REDACT_VALUE));
     if (!idle)
         return false;
-    return value->value == 0 || (br_scan(value->data, end, &f) == end && f.number != LIST &&
-                                 f.number != MAP && f.number != STRINDEX);
+    return value->value == 0 ||
+           (br_scan(value->data, end, &f) == end && f.number != BR_VALUE_LIST &&
+            f.number != BR_VALUE_MAP && f.number != BR_VALUE_STRINDEX);
 }
 
 /* All fields of the oneof are looked at: the last counts, but the others are in the bytes, too. */
@@ -234,34 +232,6 @@ int redact_value(struct redact_walk *w, const struct br_field *f, const uint8_t 
 
 /* --- Attributes ------------------------------------------------------------------------------ */
 
-struct pair {
-    struct br_entry key;
-    uint64_t key_index;
-    bool inline_key;
-};
-
-/* Finds the key: of several the last counts, and one that is written out before a reference. */
-static int read_key(const struct redact_walk *w, const struct br_field *f, const uint8_t *end,
-                    struct pair *ret)
-{
-    *ret = (struct pair){0};
-    for (const uint8_t *p = f->data; p < end;) {
-        struct br_field field;
-        p = br_scan(p, end, &field);
-        if (!p)
-            return BR_EINVAL;
-        if (br_scan_tag(&field) == BR_SCAN_LEN(KEY)) {
-            ret->key = (struct br_entry){field.data, (uint32_t)field.value};
-            ret->inline_key = field.value > 0;
-        } else if (br_scan_tag(&field) == BR_SCAN_VARINT(KEY_STRINDEX)) {
-            ret->key_index = field.value;
-        }
-    }
-    if (!ret->inline_key && ret->key_index && ret->key_index < UINT32_MAX && w->view)
-        ret->key = br_dictionary_string(w->view, (uint32_t)ret->key_index);
-    return 0;
-}
-
 int redact_key_at(struct redact_walk *w, uint64_t i)
 {
     if (i >= w->view->n[BR_TABLE_STRING])
@@ -276,20 +246,19 @@ int redact_key_at(struct redact_walk *w, uint64_t i)
     return w->keys_at[i];
 }
 
-static int judge_key(struct redact_walk *w, const struct pair *pair)
+static int judge_key(struct redact_walk *w, const struct br_keyvalue *pair)
 {
-    if (!pair->inline_key && pair->key_index && w->view)
+    if (!pair->key_len && pair->key_index && w->view)
         return redact_key_at(w, pair->key_index);
-    return redact_key(w->rules, pair->key.data, pair->key.len);
+    return redact_key(w->rules, pair->key, pair->key_len);
 }
 
 static int attribute(struct redact_walk *w, const struct br_field *f, const uint8_t *next, bool top,
                      bool pass)
 {
-    struct pair pair;
-    int rc = read_key(w, f, next, &pair);
-    if (rc)
-        return rc;
+    struct br_keyvalue pair;
+    if (!br_keyvalue_read(f->data, (size_t)f->value, &pair))
+        return BR_EINVAL;
     int key = pass ? REDACT_KEY_PASS : judge_key(w, &pair);
     if (key < 0)
         return key;
@@ -304,11 +273,11 @@ static int attribute(struct redact_walk *w, const struct br_field *f, const uint
         redact_keep(w, pair.key_index);
     if (key == REDACT_KEY_PASS && !w->view)
         return 0;
-    rc = br_splice_enter(&w->splice, f, next);
+    int rc = br_splice_enter(&w->splice, f, next);
     for (const uint8_t *p = f->data; p < next && !rc;) {
         struct br_field field;
         p = br_scan(p, next, &field);
-        if (br_scan_tag(&field) == BR_SCAN_LEN(VALUE))
+        if (br_scan_tag(&field) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
             rc = redact_value(w, &field, p, (enum redact_key)key);
     }
     return rc ? rc : br_splice_leave(&w->splice);

@@ -89,15 +89,6 @@ struct job {
     size_t metadata_len;
 };
 
-/* Length of name\0value\0...\0 with its last empty name. */
-static size_t metadata_len(const char *metadata)
-{
-    const char *p = metadata;
-    while (p && *p)
-        p += strlen(p) + 1;
-    return metadata ? (size_t)(p - metadata) + 1 : 0;
-}
-
 static struct br_entry string_at(const void *arg, uint64_t i)
 {
     return br_dictionary_string(arg, i > UINT32_MAX ? UINT32_MAX : (uint32_t)i);
@@ -207,7 +198,7 @@ static void consume(struct br_node *node, struct br_item *item)
     br_regex_time_begin(&s->time, c->match_time, item->size);
     if (s->reads_metadata) {
         j.metadata = item->metadata;
-        j.metadata_len = metadata_len(item->metadata);
+        j.metadata_len = br_item_metadata_len(item);
     }
     for (uint32_t i = 0; i < item->n_parts && !rc; i++)
         if (item->parts[i].kind == BR_PART_RESOURCE)

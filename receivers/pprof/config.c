@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,27 @@ PROFILE_TABLE(godeltaprof_memory_options, false, "/debug/pprof/delta_heap", DIFF
 PROFILE_TABLE(godeltaprof_block_options, false, "/debug/pprof/delta_block", DIFFERENCE);
 PROFILE_TABLE(godeltaprof_mutex_options, false, "/debug/pprof/delta_mutex", DIFFERENCE);
 
+PROFILE_TABLE(threadcreate_options, false, "/debug/pprof/threadcreate", DIFFERENCE);
+PROFILE_TABLE(fgprof_options, false, "/debug/fgprof",
+              "how long a profile is; 0: scrape_interval less 1");
+
+static const struct br_option custom_options[] = {
+    BR_STRING(struct pprof_custom_config, name, NULL, "what Pyroscope calls it (required)"),
+    {.name = "path",
+     .kind = BR_OPT_STRING,
+     .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.path, const char *),
+     .help = "where it is (required)"},
+    {.name = "seconds",
+     .kind = BR_OPT_INT,
+     .offset = BR_OPT_FIELD(struct pprof_custom_config, profile.seconds, int64_t),
+     .min = 0,
+     .max = 3600,
+     .help = "ask the program for a profile over so long; 0: not"},
+    BR_BOOL(struct pprof_custom_config, cumulative, false,
+            "values count since the program began, as those of allocs do"),
+    BR_OPT_END,
+};
+
 static const struct br_option godeltaprof_options[] = {
     BR_BOOL(struct pprof_godeltaprof, enabled, false, "scrape them"),
     BR_OPT_END,
@@ -57,7 +79,11 @@ static const struct br_option profiles_options[] = {
     PROFILE(godeltaprof_memory, "memory, from a program with godeltaprof, instead of allocs"),
     PROFILE(godeltaprof_block, "block, from a program with godeltaprof, instead of block"),
     PROFILE(godeltaprof_mutex, "mutex, from a program with godeltaprof, instead of mutex"),
+    PROFILE(threadcreate, "threadcreate"),
+    PROFILE(fgprof, "fgprof: what goroutines do, running or waiting, from a program with fgprof"),
     PROFILE(godeltaprof, "the three godeltaprof_*, and not heap, allocs, block and mutex"),
+    BR_LIST(struct pprof_profiles_config, custom, struct pprof_custom_config, custom_options,
+            "profiles that the program serves at paths of its own, at most 8"),
     BR_OPT_END,
 };
 
@@ -76,9 +102,12 @@ static const struct br_option folder_options[] = {
     BR_ENUM(struct pprof_folder_config, after, "remember", afters,
             "what becomes of a file that was taken"),
     BR_STRING(struct pprof_folder_config, move_to, NULL, "move: the folder, on the same disk"),
+    BR_STRING(struct pprof_folder_config, state, NULL,
+              "remember: the file that says what was taken, for after a restart; .braid-taken in the "
+              "folder where it is not given"),
     BR_VALUE(struct pprof_folder_config, labels, "map of texts: as those of a target"),
-    BR_DOUBLE(struct pprof_folder_config, sample_rate, 100, 0.001, 1000000,
-              "Hz, of folded text and of JFR"),
+    BR_DOUBLE(struct pprof_folder_config, sample_rate, 0, 0, 1000000,
+              "Hz, of what counts samples; 0: as a JFR says itself, 100 of other formats"),
     BR_OPT_END,
 };
 
@@ -111,13 +140,66 @@ const struct br_option pprof_options[] = {
     BR_OPT_END,
 };
 
+static const struct pprof_custom_config *custom_of(const struct pprof_config *c,
+                                                   enum pprof_kind kind)
+{
+    const struct pprof_custom_config *v = c->profiles.custom.v;
+    size_t i = (size_t)kind - PPROF_CUSTOM;
+    return i < c->profiles.custom.n ? &v[i] : NULL;
+}
+
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
                                                         enum pprof_kind kind)
 {
+    static const struct pprof_profile_config none = {.enabled = false, .path = ""};
     _Static_assert(offsetof(struct pprof_profiles_config, godeltaprof) ==
-                       PPROF_KINDS * sizeof c->profiles.cpu,
+                       PPROF_CUSTOM * sizeof c->profiles.cpu,
                    "one of each kind");
-    return &(&c->profiles.cpu)[kind];
+    if (kind < PPROF_CUSTOM)
+        return &(&c->profiles.cpu)[kind];
+    const struct pprof_custom_config *custom = custom_of(c, kind);
+    return custom ? &custom->profile : &none;
+}
+
+static const struct {
+    const char *metric;
+    bool since_start, lasts;
+} kinds[PPROF_CUSTOM] = {
+    [PPROF_CPU] = {"process_cpu", false, true},
+    [PPROF_HEAP] = {"memory", true, false},
+    [PPROF_ALLOCS] = {"memory", true, false},
+    [PPROF_GOROUTINE] = {"goroutine", false, false},
+    [PPROF_BLOCK] = {"block", true, false},
+    [PPROF_MUTEX] = {"mutex", true, false},
+    [PPROF_GODELTAPROF_MEMORY] = {"memory", false, false},
+    [PPROF_GODELTAPROF_BLOCK] = {"block", false, false},
+    [PPROF_GODELTAPROF_MUTEX] = {"mutex", false, false},
+    [PPROF_THREADCREATE] = {"threadcreate", true, false},
+    [PPROF_FGPROF] = {"fgprof", false, true},
+};
+
+const char *pprof_kind_name(const struct pprof_config *c, enum pprof_kind kind)
+{
+    if (kind < PPROF_CUSTOM)
+        return profiles_options[kind].name;
+    const struct pprof_custom_config *custom = custom_of(c, kind);
+    return custom && custom->name ? custom->name : "";
+}
+
+const char *pprof_kind_metric(const struct pprof_config *c, enum pprof_kind kind)
+{
+    return kind < PPROF_CUSTOM ? kinds[kind].metric : pprof_kind_name(c, kind);
+}
+
+bool pprof_kind_since_start(const struct pprof_config *c, enum pprof_kind kind)
+{
+    const struct pprof_custom_config *custom = kind < PPROF_CUSTOM ? NULL : custom_of(c, kind);
+    return kind < PPROF_CUSTOM ? kinds[kind].since_start : custom && custom->cumulative;
+}
+
+bool pprof_kind_lasts(enum pprof_kind kind)
+{
+    return kind < PPROF_CUSTOM && kinds[kind].lasts;
 }
 
 /* --- Labels ----------------------------------------------------------------------------------- */
@@ -143,7 +225,10 @@ int pprof_resource(const struct br_yaml *labels, const struct br_label *more, si
 /* Who names a kind wants it: the tables' defaults are those of kinds that are not named. */
 static void enable_named(struct pprof_config *config, const struct br_yaml *profiles)
 {
-    for (int i = 0; i < PPROF_KINDS; i++) {
+    struct pprof_custom_config *custom = config->profiles.custom.v;
+    for (size_t i = 0; i < config->profiles.custom.n; i++)
+        custom[i].profile.enabled = true;
+    for (int i = 0; i < PPROF_CUSTOM; i++) {
         const struct br_yaml *named = br_yaml_get(profiles, profiles_options[i].name);
         const struct br_yaml *enabled = br_yaml_get(named, "enabled");
         if (named && (!enabled || enabled->type == BR_YAML_NULL))
@@ -206,11 +291,48 @@ static void check_targets(const struct checker *c, const struct pprof_config *co
     }
 }
 
+/* As Pyroscope wants `__name__`, and like no other kind. */
+static bool is_free_name(const struct pprof_config *config, size_t at)
+{
+    const struct pprof_custom_config *custom = config->profiles.custom.v;
+    const char *name = custom[at].name;
+    for (const char *p = name; *p; p++)
+        if (!isalpha((unsigned char)*p) && *p != '_' && (p == name || !isdigit((unsigned char)*p)))
+            return false;
+    for (size_t i = 0; i < PPROF_CUSTOM + at; i++)
+        if (strcmp(pprof_kind_name(config, (enum pprof_kind)i), name) == 0)
+            return false;
+    return *name != '\0';
+}
+
+static void check_custom(const struct checker *c, const struct pprof_config *config,
+                         uint64_t interval_s)
+{
+    const struct pprof_custom_config *custom = config->profiles.custom.v;
+    const struct br_yaml *list = br_yaml_get(br_yaml_get(c->node, "profiles"), "custom");
+    if (config->profiles.custom.n > PPROF_CUSTOM_MAX)
+        complain(c, list, "profiles::custom", "has more than 8");
+    for (size_t i = 0; i < config->profiles.custom.n && i < PPROF_CUSTOM_MAX; i++) {
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s::profiles::custom[%zu]", c->path, i);
+        const struct checker one = {list->items[i], path, c->errs};
+        if (!custom[i].name || !is_free_name(config, i))
+            complain(&one, br_yaml_get(one.node, "name"), "name",
+                     "must be a name of letters, digits and _ that no other kind has");
+        if (!custom[i].profile.path || custom[i].profile.path[0] != '/')
+            complain(&one, br_yaml_get(one.node, "path"), "path", "must begin with a slash");
+        if (custom[i].profile.seconds > 0 && (uint64_t)custom[i].profile.seconds >= interval_s)
+            complain(&one, br_yaml_get(one.node, "seconds"), "seconds",
+                     "must be less than scrape_interval");
+    }
+}
+
 static void check_profiles(const struct checker *c, const struct pprof_config *config)
 {
     const struct br_yaml *profiles = br_yaml_get(c->node, "profiles");
     uint64_t interval_s = config->scrape_interval / NS_PER_S;
-    for (int i = 0; i < PPROF_KINDS; i++) {
+    check_custom(c, config, interval_s);
+    for (int i = 0; i < PPROF_CUSTOM; i++) {
         const struct pprof_profile_config *p = pprof_profile_config(config, (enum pprof_kind)i);
         const struct br_yaml *at = br_yaml_get(profiles, profiles_options[i].name);
         char path[256];
@@ -222,9 +344,10 @@ static void check_profiles(const struct checker *c, const struct pprof_config *c
             complain(&kind, br_yaml_get(at, "seconds"), "seconds",
                      "must be less than scrape_interval");
     }
-    if (config->targets.n > 0 && config->profiles.cpu.enabled && interval_s < 2)
+    bool lasts = config->profiles.cpu.enabled || config->profiles.fgprof.enabled;
+    if (config->targets.n > 0 && lasts && interval_s < 2)
         complain(c, br_yaml_get(c->node, "scrape_interval"), "scrape_interval",
-                 "must be 2s at least where CPU profiles are scraped");
+                 "must be 2s at least where CPU profiles, or fgprof's, are scraped");
 }
 
 /* Those that say the same under the same name: a store adds them up. */

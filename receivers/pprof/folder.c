@@ -14,11 +14,15 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "ingest/pieces.h"
 #include "receivers/pprof/pprof.h"
+#include "receivers/pprof/taken.h"
 
 #define FILES_MAX 10000 /* that are known at a time; further ones wait */
 #define BUSY_MAX 4      /* files that are read or in the pipeline at a time */
 #define LOG_EVERY_MS 60000
+#define TAKEN_FILE ".braid-taken"
+#define TAKEN_SPARE 1000 /* lines of it that say nothing any more */
 #define NS_PER_MS 1000000
 
 enum state {
@@ -27,16 +31,15 @@ enum state {
     OVER,    /* taken or refused: nothing more happens unless it changes */
 };
 
-struct identity {
-    uint64_t size, inode;
-    uint64_t changed_ns;
-};
-
 struct file {
     struct pprof_folder *folder;
     char name[NAME_MAX + 1];
     enum state state;
-    struct identity is;
+    struct pprof_identity is;
+    bool taken;             /* as `is` says */
+    struct pprof_mark mark; /* what was counted of it, when it was taken last */
+    struct pprof_mark next; /* and what will have been, when what is read now is taken ... */
+    struct pprof_mark *read; /* ... where a thread writes it */
     uint64_t since_ms; /* it has been the same */
     uint64_t look;     /* number of the last look that saw it */
     int fd;            /* while it is read */
@@ -51,8 +54,10 @@ struct pprof_folder {
     struct br_arena arena;
     struct br_addition resource;
     struct br_map *files; /* of struct file, by name */
+    struct br_list sendings; /* of pieces.h */
     struct br_timer timer;
     uint64_t look;
+    struct pprof_taken_log *log; /* NULL: a restart takes all files again */
     unsigned n_busy;
     bool more; /* files were ready and had to wait */
     bool stopping;
@@ -75,14 +80,14 @@ static void complain(struct pprof_folder *f, const char *name, const char *why)
     br_warn(&f->node->log, "%s/%s: %s%s", f->config->path, name, why, more);
 }
 
-static struct identity identify(const struct stat *st)
+static struct pprof_identity identify(const struct stat *st)
 {
-    return (struct identity){(uint64_t)st->st_size, st->st_ino,
+    return (struct pprof_identity){(uint64_t)st->st_size, st->st_ino,
                              (uint64_t)st->st_mtim.tv_sec * 1000000000u +
                                  (uint64_t)st->st_mtim.tv_nsec};
 }
 
-static bool same(const struct identity *a, const struct identity *b)
+static bool same(const struct pprof_identity *a, const struct pprof_identity *b)
 {
     return a->size == b->size && a->inode == b->inode && a->changed_ns == b->changed_ns;
 }
@@ -105,7 +110,7 @@ static void put_away(struct file *x)
     if (c->after == PPROF_REMEMBER || !join(path, sizeof path, c->path, x->name) ||
         lstat(path, &st) != 0)
         return;
-    struct identity is = identify(&st);
+    struct pprof_identity is = identify(&st);
     if (!same(&is, &x->is))
         return; /* the next look finds that it has changed */
     int rc = 0;
@@ -117,14 +122,27 @@ static void put_away(struct file *x)
         complain(x->folder, x->name, strerror(errno));
 }
 
+/* So that neither the next look nor a restart takes it again. */
+static void note_taken(struct file *x)
+{
+    struct pprof_folder *f = x->folder;
+    const struct pprof_taken taken = {x->is, x->next};
+    x->taken = true;
+    x->mark = x->next;
+    if (f->log && !pprof_taken_add(f->log, x->name, &taken))
+        complain(f, TAKEN_FILE, strerror(errno));
+}
+
 static void end(struct file *x, enum br_verdict verdict)
 {
     struct pprof_folder *f = x->folder;
     x->state = verdict == BR_RETRY ? WATCHED : OVER;
     x->since_ms = br_host_mono_ms(f->node->host);
     *(verdict == BR_DONE ? f->taken : f->failed) += verdict != BR_RETRY;
-    if (verdict == BR_DONE)
+    if (verdict == BR_DONE) {
+        note_taken(x);
         put_away(x);
+    }
 }
 
 static void look(struct br_timer *t);
@@ -204,6 +222,26 @@ static int load(struct br_reading *r)
     return read_bytes(x, buf, &r->err);
 }
 
+/* Of folded text that grew, what is new: its beginning was counted. Where that ended in the middle of a
+ * line, as the program that writes it had just got so far, the rest of the line is no stack. */
+static void skip_counted(const struct file *x, struct br_reading *r, struct br_profile_source *s)
+{
+    static const uint8_t key[16]; /* the hash is kept in a file */
+    const struct pprof_mark *mark = &x->mark;
+    size_t skip = 0;
+    if (mark->len && mark->len <= s->len && br_siphash(key, s->data, mark->len) == mark->hash)
+        skip = mark->len;
+    *x->read = (struct pprof_mark){s->len, br_siphash(key, s->data, s->len)};
+    if (skip && skip < s->len && s->data[skip - 1] != '\n' && s->data[skip] != '\n') {
+        const uint8_t *eol = memchr(s->data + skip, '\n', s->len - skip);
+        skip = eol ? (size_t)(eol - s->data) + 1 : s->len;
+        r->n_lost = 1;
+        (void)snprintf(r->lost, sizeof r->lost, "a line went on after it was counted");
+    }
+    s->data += skip;
+    s->len -= skip;
+}
+
 /* In whichever thread. Of the file only what does not change while it is BUSY. */
 static int read_item(struct br_reading *r)
 {
@@ -211,12 +249,14 @@ static int read_item(struct br_reading *r)
     const struct pprof_folder *f = x->folder;
     enum br_profile_format format = BR_FORMAT_PPROF;
     int rc = load(r);
-    if (rc == 0)
-        rc = pprof_unpack(r);
+    if (rc)
+        return rc;
+    bool packed = pprof_is_gzip(br_reading_bytes(r)->data, br_reading_bytes(r)->len);
+    rc = pprof_unpack(r);
     if (rc)
         return rc;
     const struct br_buf *plain = br_reading_bytes(r);
-    const struct br_profile_source s = {.data = plain->data,
+    struct br_profile_source s = {.data = plain->data,
                                         .len = plain->len,
                                         .resource = &f->resource,
                                         .start_ns = x->is.changed_ns,
@@ -224,7 +264,11 @@ static int read_item(struct br_reading *r)
                                         .sample_rate = f->config->sample_rate,
                                         .from_file = true};
     rc = pprof_guess(s.data, s.len, &format, &r->err);
-    return rc ? rc : pprof_read(r, format, &s);
+    if (!rc && format == BR_FORMAT_FOLDED && !packed)
+        skip_counted(x, r, &s);
+    if (rc == 0)
+        rc = pprof_read(r, format, &s);
+    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
 }
 
 static void close_file(struct file *x)
@@ -254,6 +298,10 @@ static void on_read(void *arg, struct br_reading *r, int rc)
         give_up(x, rc, br_reading_why(r, rc));
         return;
     }
+    if (r->n_lost) {
+        *x->folder->meter.failed[BR_PROFILES] += r->n_lost;
+        complain(x->folder, x->name, r->lost);
+    }
     x->item = r->item;
     r->item = NULL;
     if (!x->item) {
@@ -263,7 +311,10 @@ static void on_read(void *arg, struct br_reading *r, int rc)
     br_item_received(x->item);
     x->item->done = on_done;
     x->item->done_arg = x;
-    br_node_forward(x->folder->node, x->item);
+    if (br_list_empty(&r->pieces))
+        br_node_forward(x->folder->node, x->item);
+    else
+        br_pieces_send(x->folder->node, x->item, &r->pieces, &x->folder->sendings);
 }
 
 static void take(struct file *x)
@@ -271,6 +322,8 @@ static void take(struct file *x)
     struct pprof_folder *f = x->folder;
     struct br_err err = {0};
     x->state = BUSY;
+    x->next = (struct pprof_mark){0};
+    x->read = &x->next;
     f->n_busy++;
     int rc = open_file(x, &err);
     if (rc == 0) {
@@ -327,13 +380,14 @@ static void look_at(struct pprof_folder *f, int dir, const char *name)
     struct file *x = find(f, name);
     if (!x)
         return;
-    struct identity is = identify(&st);
+    struct pprof_identity is = identify(&st);
     bool seen = x->look != 0;
     x->look = f->look;
     if (x->state == BUSY)
         return;
     if (!seen || !same(&is, &x->is)) {
         x->is = is;
+        x->taken = false;
         x->state = WATCHED;
         x->since_ms = now;
         return;
@@ -361,6 +415,22 @@ static void forget_gone(struct pprof_folder *f)
     }
 }
 
+/* Only what is there, when more lines are about what is not. */
+static void rewrite_taken(struct pprof_folder *f)
+{
+    size_t n = br_map_count(f->files), len;
+    const void *key;
+    if (!f->log || pprof_taken_lines(f->log) <= 2 * n + TAKEN_SPARE)
+        return;
+    bool ok = pprof_taken_begin(f->log);
+    for (size_t i = 0; i < n && ok; i++) {
+        const struct file *x = br_map_at(f->files, i, &key, &len);
+        ok = !x->taken || pprof_taken_add(f->log, x->name, &(struct pprof_taken){x->is, x->mark});
+    }
+    if (!ok || !pprof_taken_end(f->log))
+        complain(f, TAKEN_FILE, strerror(errno));
+}
+
 static void look(struct br_timer *t)
 {
     struct pprof_folder *f = br_container_of(t, struct pprof_folder, timer);
@@ -376,6 +446,7 @@ static void look(struct br_timer *t)
         look_at(f, dirfd(dir), e->d_name);
     (void)closedir(dir);
     forget_gone(f);
+    rewrite_taken(f);
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -388,6 +459,7 @@ int pprof_folder_new(struct br_node *node, struct pprof_reader *reader, struct p
     if (!f)
         return br_err_set(err, BR_ENOMEM, "out of memory");
     f->node = node;
+    br_list_init(&f->sendings);
     f->config = c->file;
     f->reader = reader;
     br_meter_init(&f->meter, node, "file", BR_SIGNAL_BIT(BR_PROFILES));
@@ -425,9 +497,44 @@ static int check_folders(const struct pprof_folder_config *c, struct br_err *err
                                              : rc;
 }
 
+/* A file that was taken before this process began. */
+static void on_taken(void *arg, const char *name, const struct pprof_taken *taken)
+{
+    struct pprof_folder *f = arg;
+    struct file *x = find(f, name);
+    if (!x)
+        return;
+    x->is = taken->is;
+    x->mark = taken->mark;
+    x->taken = true;
+    x->state = OVER;
+    x->look = UINT64_MAX; /* it was seen */
+}
+
+/* Where nobody asked for the file, it is no reason not to begin that there can be none. */
+static int open_taken(struct pprof_folder *f, struct br_err *err)
+{
+    const struct pprof_folder_config *c = f->config;
+    char path[4096];
+    struct br_err why = {0};
+    if (c->after != PPROF_REMEMBER)
+        return 0;
+    if (c->state && c->state[0])
+        return pprof_taken_open(c->state, on_taken, f, &f->log, err);
+    int rc = join(path, sizeof path, c->path, TAKEN_FILE)
+                 ? pprof_taken_open(path, on_taken, f, &f->log, &why)
+                 : br_err_set(&why, BR_EINVAL, "%s is too long", c->path);
+    if (rc)
+        br_warn(&f->node->log, "%s: after a restart all files are taken again (file::state names "
+                               "another place to remember them)", why.text);
+    return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : 0;
+}
+
 int pprof_folder_start(struct pprof_folder *f, struct br_err *err)
 {
     int rc = check_folders(f->config, err);
+    if (!rc)
+        rc = open_taken(f, err);
     if (rc)
         return rc;
     if (!br_host_timer_park(f->node->host, &f->timer, look))
@@ -464,6 +571,8 @@ void pprof_folder_free(struct pprof_folder *f)
         return;
     br_host_timer_stop(f->node->host, &f->timer);
     br_map_free(f->files, free_file);
+    br_pieces_stop(&f->sendings);
+    pprof_taken_close(f->log);
     br_arena_release(&f->arena);
     br_free(f);
 }

@@ -38,16 +38,28 @@ enum pprof_kind {
     PPROF_GODELTAPROF_MEMORY,
     PPROF_GODELTAPROF_BLOCK,
     PPROF_GODELTAPROF_MUTEX,
-    PPROF_KINDS,
+    PPROF_THREADCREATE,
+    PPROF_FGPROF,
+    PPROF_CUSTOM, /* the first of the config's own */
+};
+#define PPROF_CUSTOM_MAX 8
+#define PPROF_KINDS ((int)PPROF_CUSTOM + PPROF_CUSTOM_MAX)
+
+/* A profile that the program serves by a name of its own. */
+struct pprof_custom_config {
+    struct pprof_profile_config profile;
+    const char *name; /* its `__name__`, and what rules call it */
+    bool cumulative;
 };
 
 /* In the order of enum pprof_kind. `godeltaprof`: the three of it, instead of what they replace. */
 struct pprof_profiles_config {
     struct pprof_profile_config cpu, heap, allocs, goroutine, block, mutex, godeltaprof_memory,
-        godeltaprof_block, godeltaprof_mutex;
+        godeltaprof_block, godeltaprof_mutex, threadcreate, fgprof;
     struct pprof_godeltaprof {
         bool enabled;
     } godeltaprof;
+    struct br_structs custom; /* of pprof_custom_config */
 };
 
 struct pprof_basic_auth {
@@ -62,6 +74,7 @@ struct pprof_folder_config {
     uint64_t poll_interval;
     int after; /* enum pprof_after */
     const char *move_to;
+    const char *state;
     const struct br_yaml *labels;
     double sample_rate;
 };
@@ -86,6 +99,18 @@ int pprof_check(void *config, const struct br_yaml *node, const char *path, stru
 
 const struct pprof_profile_config *pprof_profile_config(const struct pprof_config *c,
                                                         enum pprof_kind kind);
+
+/* What the config and rules call a kind; "" for one that there is none of. */
+const char *pprof_kind_name(const struct pprof_config *c, enum pprof_kind kind);
+
+/* Its `__name__`: as Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
+const char *pprof_kind_metric(const struct pprof_config *c, enum pprof_kind kind);
+
+/* True when its values count since the program began. */
+bool pprof_kind_since_start(const struct pprof_config *c, enum pprof_kind kind);
+
+/* True when it is asked for with the seconds that it is to last, whatever the config says. */
+bool pprof_kind_lasts(enum pprof_kind kind);
 
 /* Labels of the config (a map of scalars) and `more`, which they go before, as a Resource. Returns
  * 0 or a code with its sentence. */
@@ -135,8 +160,9 @@ int pprof_unpack(struct br_reading *r);
  */
 int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, struct br_err *err);
 
-/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for a profile without samples. Returns 0
- * or a code with its sentence. */
+/* Makes r->item, not yet in the ledger, out of plain bytes; NULL for nothing at all, and for a pprof
+ * without samples (another format without any is BR_EINVAL: it was not understood). Returns 0 or a code
+ * with its sentence. */
 int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s);
 
 /* --- The parts -------------------------------------------------------------------------------- */
@@ -167,5 +193,6 @@ struct pprof_upload {
     struct br_ingest ingest;
     struct br_door door;
     struct br_meter meter;
+    struct br_log_limit lost_limit;
 };
 void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);

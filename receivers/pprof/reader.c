@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "ingest/reading_job.h"
 #include "receivers/pprof/pprof.h"
@@ -24,6 +26,7 @@ static size_t grown(size_t max)
     return max * GROWTH > GROWN_MIN ? max * GROWTH : GROWN_MIN;
 }
 
+/* True for what begins as gzip does. */
 bool pprof_is_gzip(const uint8_t *data, size_t len)
 {
     return len >= 2 && data[0] == 0x1f && data[1] == 0x8b;
@@ -60,9 +63,14 @@ static int reader_build(struct br_reading *r, enum br_profile_format format,
         r->bench->build = br_build_new(r->host, grown(r->max_body));
     if (!r->bench->build)
         return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+    struct br_profile_lost lost = {0};
+    struct br_profile_source source = *s;
+    source.lost = &lost;
     br_arena_init(&scratch, grown(r->max_body));
-    int rc = br_profile_read(r->bench->build, format, s, &scratch, &r->err);
+    int rc = br_profile_read(r->bench->build, format, &source, &scratch, &r->err);
     br_arena_release(&scratch);
+    r->n_lost = lost.n;
+    (void)snprintf(r->lost, sizeof r->lost, "%.199s", lost.first.text);
     return rc;
 }
 
@@ -83,6 +91,9 @@ int pprof_read(struct br_reading *r, enum br_profile_format format, const struct
     int rc = s->len ? reader_build(r, format, s) : 0;
     if (!rc && s->len && br_build_items(r->bench->build))
         rc = reader_take(r);
+    else if (!rc && s->len && format != BR_FORMAT_PPROF)
+        rc = br_err_set(&r->err, BR_EINVAL, "there is no sample in it that could be understood%s",
+                        format == BR_FORMAT_JFR ? ": none of its events is known" : "");
     bool large = r->item && r->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(r->bench->build);

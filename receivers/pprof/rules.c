@@ -7,18 +7,6 @@
 
 #define NS_PER_MS 1000000
 
-static const char *const names[PPROF_KINDS] = {
-    [PPROF_CPU] = "cpu",
-    [PPROF_HEAP] = "heap",
-    [PPROF_ALLOCS] = "allocs",
-    [PPROF_GOROUTINE] = "goroutine",
-    [PPROF_BLOCK] = "block",
-    [PPROF_MUTEX] = "mutex",
-    [PPROF_GODELTAPROF_MEMORY] = "godeltaprof_memory",
-    [PPROF_GODELTAPROF_BLOCK] = "godeltaprof_block",
-    [PPROF_GODELTAPROF_MUTEX] = "godeltaprof_mutex",
-};
-
 static struct pprof_scraper *scraper_of(struct br_tunable *t)
 {
     return br_container_of(t, struct pprof_scraper, tunable);
@@ -173,9 +161,12 @@ static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err
     struct pprof_rule r = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
     if (s->stopping)
         return 0;
-    for (int k = 0; k < PPROF_KINDS; k++)
-        r.kinds[k] = br_rule_has_type(rule, names[k],
-                                      !rule->keep && is_default(s->config, (enum pprof_kind)k));
+    for (int k = 0; k < PPROF_KINDS; k++) {
+        const char *name = pprof_kind_name(s->config, (enum pprof_kind)k);
+        r.kinds[k] = *name && br_rule_has_type(rule, name,
+                                               !rule->keep &&
+                                                   is_default(s->config, (enum pprof_kind)k));
+    }
     int rc = copy_rule(&r, rule, err);
     if (rc)
         return rc;
@@ -217,7 +208,7 @@ static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
             fn(&(struct br_collected){.component = s->node->id,
                                       .service = target->service,
                                       .target = target->config->endpoint,
-                                      .type = names[j->kind],
+                                      .type = pprof_kind_name(s->config, j->kind),
                                       .interval_ms = j->interval_ms,
                                       .rule = j->rule,
                                       .until_ms = j->until_ms,

@@ -5,34 +5,20 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ingest/pieces.h"
 #include "receivers/pprof/scrape.h"
 
 #define HELD_MAX (64u << 20) /* bytes with the keeper above which nothing is scraped */
 #define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
 #define ANSWER_SHOWN 120
+#define NEXT_PIECE_MS 1 /* the next turn: what is due at once may be this one's */
 #define NS_PER_MS 1000000
-
-/* As Grafana Alloy names what it scrapes, with Pyroscope's renaming of godeltaprof_*. */
-static const struct {
-    const char *name;
-    bool since_start; /* values count since the program began */
-} kinds[PPROF_KINDS] = {
-    [PPROF_CPU] = {"process_cpu", false},
-    [PPROF_HEAP] = {"memory", true},
-    [PPROF_ALLOCS] = {"memory", true},
-    [PPROF_GOROUTINE] = {"goroutine", false},
-    [PPROF_BLOCK] = {"block", true},
-    [PPROF_MUTEX] = {"mutex", true},
-    [PPROF_GODELTAPROF_MEMORY] = {"memory", false},
-    [PPROF_GODELTAPROF_BLOCK] = {"block", false},
-    [PPROF_GODELTAPROF_MUTEX] = {"mutex", false},
-};
 
 /* --- The request ------------------------------------------------------------------------------ */
 
 static bool takes_seconds(const struct pprof_config *c, enum pprof_kind kind)
 {
-    return kind == PPROF_CPU || pprof_profile_config(c, kind)->seconds > 0;
+    return pprof_kind_lasts(kind) || pprof_profile_config(c, kind)->seconds > 0;
 }
 
 uint64_t pprof_job_shortest_ms(const struct pprof_config *c, enum pprof_kind kind)
@@ -83,6 +69,17 @@ static void fail(struct pprof_job *j, const char *why)
     j->failing = true;
 }
 
+/* Samples without which the profile was read. */
+static void lose(struct pprof_job *j, const struct br_reading *r)
+{
+    struct pprof_scraper *s = j->target->scraper;
+    *s->meter.failed[BR_PROFILES] += r->n_lost;
+    if (r->n_lost && !j->losing)
+        br_warn(&s->node->log, "%s%s: %u samples are left out: %s", j->target->origin, j->path,
+                r->n_lost, r->lost);
+    j->losing = r->n_lost != 0;
+}
+
 static void succeed(struct pprof_job *j, enum pprof_result result)
 {
     struct br_node *node = j->target->scraper->node;
@@ -114,7 +111,8 @@ static int compare(struct br_reading *r, struct pprof_delta *delta, struct br_ar
 static int read_profile(struct br_reading *r)
 {
     const struct pprof_job *j = r->arg;
-    const struct pprof_profile_config *p = pprof_profile_config(j->target->scraper->config, j->kind);
+    const struct pprof_config *c = j->target->scraper->config;
+    bool since_start = pprof_kind_since_start(c, j->kind);
     struct br_arena arena;
     int rc = pprof_unpack(r);
     const struct br_buf *plain = br_reading_bytes(r);
@@ -127,20 +125,60 @@ static int read_profile(struct br_reading *r)
         .data = data,
         .len = len,
         .resource = &j->target->resource,
-        .pyroscope_name = kinds[j->kind].name,
+        .pyroscope_name = pprof_kind_metric(c, j->kind),
         .start_ns = r->now_ns,
         .end_ns = r->now_ns,
-        .cumulative = kinds[j->kind].since_start && p->seconds == 0 && !j->delta};
+        .cumulative = since_start && !takes_seconds(c, j->kind) && !j->delta};
     if (rc == 0 && len > 0)
         rc = pprof_read(r, BR_FORMAT_PPROF, &source);
     br_arena_release(&arena);
-    return rc;
+    return rc || !r->item ? rc : br_pieces_cut(r, NULL);
 }
 
-static void send(struct pprof_job *j, struct br_item *item)
+static void on_next_piece(struct br_timer *t)
+{
+    struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, next_piece);
+    struct br_list *l = br_list_shift(&s->waiting);
+    if (br_list_empty(&s->waiting))
+        (void)br_host_timer_park(s->node->host, t, on_next_piece);
+    else
+        (void)br_host_timer(s->node->host, t, NEXT_PIECE_MS, on_next_piece);
+    if (l)
+        br_keeper_send(s->keeper, br_container_of(l, struct br_item, link));
+    pprof_scraper_report(s);
+}
+
+/* One each turn, as others' pieces. The whole has done its part. */
+static void send_pieces(struct pprof_scraper *s, struct br_item *whole, struct br_list *pieces)
+{
+    struct br_list *l;
+    br_item_free(whole);
+    while ((l = br_list_shift(pieces))) {
+        br_item_received(br_container_of(l, struct br_item, link));
+        br_list_append(&s->waiting, l);
+    }
+    (void)br_host_timer(s->node->host, &s->next_piece, 0, on_next_piece);
+}
+
+void pprof_scraper_drop(struct pprof_scraper *s)
+{
+    struct br_list *l;
+    br_host_timer_stop(s->node->host, &s->next_piece);
+    while ((l = br_list_shift(&s->waiting))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        br_keep_end(s->node, piece);
+        br_item_free(piece);
+    }
+}
+
+static void send(struct pprof_job *j, struct br_item *item, struct br_list *pieces)
 {
     struct pprof_scraper *s = j->target->scraper;
     *s->meter.accepted[BR_PROFILES] += item->n_items;
+    if (!br_list_empty(pieces)) {
+        send_pieces(s, item, pieces);
+        return;
+    }
     br_item_received(item);
     br_keeper_send(s->keeper, item);
 }
@@ -159,10 +197,11 @@ static void on_read(void *arg, struct br_reading *r, int rc)
         *s->meter.failed[BR_PROFILES] += 1;
         fail(j, br_reading_why(r, rc));
     } else {
+        lose(j, r);
         succeed(j, item ? PPROF_OK : PPROF_EMPTY);
     }
     if (item)
-        send(j, item);
+        send(j, item, &r->pieces);
     pprof_scraper_report(s);
 }
 

@@ -38,6 +38,7 @@ struct pprof_job {
     uint64_t due_ms;               /* the next beat */
     uint64_t timeout_ms;           /* of the request under way */
     bool busy, failing;
+    bool losing; /* the last profile had samples that were left out */
     bool forget; /* what it compares with, when the reading under way has ended */
     struct pprof_reading *reading; /* of what came; NULL unless a thread has it */
     enum pprof_result last;
@@ -82,14 +83,19 @@ struct pprof_scraper {
     struct pprof_rule rules[BR_RULES_MAX];
     size_t n_rules;
     struct br_timer rules_end; /* parked from start on */
+    struct br_list waiting;     /* pieces of large profiles; in the ledger */
+    struct br_timer next_piece; /* parked from start on */
     bool stopping;
     unsigned n_reading; /* jobs of which a thread reads something */
     void (*on_idle)(void *arg);
     void *on_idle_arg;
 };
 
-/* Tells who waits for the end when nothing is read or kept any more. */
+/* Tells who waits for the end when nothing is read, waits or is kept any more. */
 void pprof_scraper_report(struct pprof_scraper *s);
+
+/* Drops the pieces that wait, for "shutdown". */
+void pprof_scraper_drop(struct pprof_scraper *s);
 
 /* --- Jobs (scrape.c) -------------------------------------------------------------------------- */
 

@@ -11,8 +11,6 @@
 static int init_job(struct pprof_job *j, struct pprof_target *t, enum pprof_kind kind,
                     struct br_err *err)
 {
-    static const bool since_start[PPROF_KINDS] = {
-        [PPROF_HEAP] = true, [PPROF_ALLOCS] = true, [PPROF_BLOCK] = true, [PPROF_MUTEX] = true};
     const struct pprof_config *c = t->scraper->config;
     const char *path = pprof_profile_config(c, kind)->path;
     j->target = t;
@@ -21,7 +19,7 @@ static int init_job(struct pprof_job *j, struct pprof_target *t, enum pprof_kind
     j->path = br_arena_alloc(&t->scraper->arena, j->path_size);
     if (!j->path)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    if (c->delta && since_start[kind] && pprof_profile_config(c, kind)->seconds == 0 &&
+    if (c->delta && pprof_kind_since_start(c, kind) && pprof_profile_config(c, kind)->seconds == 0 &&
         !(j->delta = pprof_delta_new()))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
@@ -126,7 +124,8 @@ static void consume(struct br_consumer *self, struct br_item *item)
 void pprof_scraper_report(struct pprof_scraper *s)
 {
     void (*on_idle)(void *) = s->on_idle;
-    if (!s->stopping || !on_idle || s->n_reading || !br_keeper_idle(s->keeper))
+    if (!s->stopping || !on_idle || s->n_reading || !br_list_empty(&s->waiting) ||
+        !br_keeper_idle(s->keeper))
         return;
     s->on_idle = NULL;
     on_idle(s->on_idle_arg);
@@ -161,6 +160,7 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     s->config = node->config;
     s->reader = reader;
     s->next.consume = consume;
+    br_list_init(&s->waiting);
     s->tunable.ops = &pprof_tunable_ops;
     br_arena_init(&s->arena, BR_BUF_MAX);
     make_metrics(s);
@@ -193,7 +193,8 @@ static void on_parked(struct br_timer *t)
 static bool park(struct pprof_scraper *s)
 {
     struct br_host *host = s->node->host;
-    bool ok = br_host_timer_park(host, &s->rules_end, on_parked);
+    bool ok = br_host_timer_park(host, &s->rules_end, on_parked) &&
+              br_host_timer_park(host, &s->next_piece, on_parked);
     for (size_t i = 0; ok && i < s->n_targets * PPROF_KINDS; i++) {
         struct pprof_job *j = &s->targets[i / PPROF_KINDS].jobs[i % PPROF_KINDS];
         ok = br_host_timer_park(host, &j->beat, on_parked) &&
@@ -253,6 +254,7 @@ void pprof_scraper_free(struct pprof_scraper *s)
             pprof_delta_free(s->targets[i].jobs[k].delta);
         }
     }
+    pprof_scraper_drop(s);
     br_keeper_free(s->keeper);
     br_arena_release(&s->arena);
     br_free(s->targets);

@@ -12,6 +12,7 @@
 
 #define PATH "/v1/profiles/upload"
 #define RATE_MAX 1000000.0
+#define LOG_EVERY_MS 60000
 
 /* What a query says. */
 struct ask {
@@ -226,7 +227,18 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     br_http_reply(x->door->http, r, &a);
 }
 
-static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, NULL, answer};
+static void on_read(struct br_intake *x, const struct br_reading *r)
+{
+    struct pprof_upload *u = x->arg;
+    struct br_node *node = u->ingest.node;
+    uint64_t held;
+    *x->meter->failed[BR_PROFILES] += r->n_lost;
+    if (r->n_lost && br_log_allow(&u->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "%u samples of an upload are left out: %s (%llu more such uploads)",
+                r->n_lost, r->lost, (unsigned long long)held);
+}
+
+static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer};
 
 static void begin(struct br_service *self, struct br_request *request)
 {

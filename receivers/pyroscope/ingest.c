@@ -310,7 +310,8 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
     pyroscope_reply_ingest(x->door->http, r, o);
 }
 
-static const struct br_intake_kind kind = {read_request, PYROSCOPE_READ_NOW, NULL, answer};
+static const struct br_intake_kind kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
+                                          answer};
 
 bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r)
 {

@@ -98,11 +98,12 @@ static void answer_web(const struct br_intake *x, struct br_request *r, const st
     pyroscope_reply_web(x->door->http, r, x->format == BR_INTAKE_JSON, o);
 }
 
-static const struct br_intake_kind connect_kind = {read_request, PYROSCOPE_READ_NOW, NULL,
-                                                   answer_connect},
-                                   grpc_kind = {read_request, PYROSCOPE_READ_NOW, NULL,
+static const struct br_intake_kind connect_kind = {read_request, PYROSCOPE_READ_NOW,
+                                                   upload_on_read, answer_connect},
+                                   grpc_kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
                                                 answer_grpc},
-                                   web_kind = {read_web, PYROSCOPE_READ_NOW, NULL, answer_web};
+                                   web_kind = {read_web, PYROSCOPE_READ_NOW, upload_on_read,
+                                               answer_web};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 

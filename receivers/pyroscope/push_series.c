@@ -156,6 +156,7 @@ static int read_series(struct upload *u, const Push__V1__RawProfileSeries *serie
     struct br_profile_source s = {.resource = &resource,
                                   .pyroscope_name = value_of(series, "__name__"),
                                   .from_pyroscope = true,
+                                  .counts_on = strcmp(value_of(series, "__delta__"), "false") != 0,
                                   .start_ns = now_ns,
                                   .end_ns = now_ns};
     return rc ? rc : read_samples(u, series, at, &s);

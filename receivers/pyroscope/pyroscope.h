@@ -25,6 +25,7 @@ struct pyroscope {
     struct br_otlp_service otlp;
     struct br_door door;
     struct br_meter grpc, http;
+    struct br_log_limit lost_limit;
 };
 
 /* --- One request's profiles, under construction ----------------------------------------------- */
@@ -45,6 +46,7 @@ struct upload {
     size_t built;           /* bytes that the builder held before */
     uint32_t n_bad;      /* profiles that were left out ... */
     struct br_err first; /* ... and why the first of them was */
+    struct br_profile_lost lost; /* samples of the others */
 };
 
 struct upload_bytes {
@@ -65,6 +67,9 @@ void upload_limit(struct upload *u);
 
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
+
+/* Of a br_intake_kind: counts the samples that were lost, and says so. */
+void upload_on_read(struct br_intake *x, const struct br_reading *r);
 
 /* Counts `n` profiles that are left out for what r->err says. */
 void upload_leave_out(struct upload *u, uint32_t n);

@@ -14,6 +14,7 @@
 /* What a reader may take, however small bodies have to be. */
 #define SCRATCH_MIN (16u << 20)
 #define SPARE ((size_t)1 << 20)
+#define LOG_EVERY_MS 60000
 
 static size_t scratch_max(const struct upload *u)
 {
@@ -84,8 +85,10 @@ void upload_limit(struct upload *u)
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s)
 {
     struct br_arena scratch;
+    struct br_profile_source source = *s;
+    source.lost = &u->lost;
     br_arena_init(&scratch, scratch_max(u));
-    int rc = br_profile_read(u->build, format, s, &scratch, &u->r->err);
+    int rc = br_profile_read(u->build, format, &source, &scratch, &u->r->err);
     if (rc == BR_ENOMEM && scratch.full)
         rc = too_large(u, &scratch);
     br_arena_release(&scratch);
@@ -109,6 +112,19 @@ static void tell_bad(struct upload *u)
         (void)snprintf(r->left_out, sizeof r->left_out,
                        "%u of the profiles left out, the others taken: %.300s", u->n_bad,
                        u->first.text);
+    r->n_lost = u->lost.n;
+    (void)snprintf(r->lost, sizeof r->lost, "%.199s", u->lost.first.text);
+}
+
+void upload_on_read(struct br_intake *x, const struct br_reading *r)
+{
+    struct pyroscope *p = x->arg;
+    struct br_node *node = p->ingest.node;
+    uint64_t held;
+    *x->meter->failed[BR_PROFILES] += r->n_lost;
+    if (r->n_lost && br_log_allow(&p->lost_limit, br_host_mono_ms(node->host), LOG_EVERY_MS, &held))
+        br_warn(&node->log, "%u samples of a profile are left out: %s (%llu more such profiles)",
+                r->n_lost, r->lost, (unsigned long long)held);
 }
 
 static int make_item(struct upload *u)

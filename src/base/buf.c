@@ -54,11 +54,6 @@ void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory)
     pool->memory = memory;
 }
 
-struct br_memory *br_pool_memory(const struct br_pool *pool)
-{
-    return pool->memory;
-}
-
 bool br_pool_fits(struct br_pool *pool, size_t more)
 {
     if (!pool->memory || br_memory_fits(pool->memory, more))
@@ -194,6 +189,16 @@ struct br_buf *br_buf_unref(struct br_buf *buf)
     pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
     if (!pool_keep(buf->pool, buf))
         br_free(buf);
+    return NULL;
+}
+
+struct br_buf *br_buf_discard(struct br_buf *buf)
+{
+    if (!buf)
+        return NULL;
+    assert(buf->refs == 1);
+    pool_count(buf->pool, buf->holder, -(int64_t)buf->cap);
+    br_free(buf);
     return NULL;
 }
 

@@ -40,7 +40,6 @@ struct br_pool *br_pool_new(size_t max_idle);
 
 /* Gives it the budget that br_pool_fits asks, which outlives the pool; NULL (at first): none. */
 void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
-struct br_memory *br_pool_memory(const struct br_pool *pool);
 
 /* True when the budget has room for `more` bytes of what a peer sends; gives the pool's unused buffers
  * back to the system where that makes room. */
@@ -72,6 +71,9 @@ struct br_buf *br_buf_ref(struct br_buf *buf);
 
 /* Gives a reference back; `buf` may be NULL. Returns NULL. */
 struct br_buf *br_buf_unref(struct br_buf *buf);
+
+/* As br_buf_unref, by the last holder: the memory goes back to the system instead of to the pool. */
+struct br_buf *br_buf_discard(struct br_buf *buf);
 
 /* Makes room for `cap` bytes, moving the content when needed; large buffers grow without a second one
  * beside them. Only for the single holder of a buffer that is still being filled. Returns 0 or

@@ -104,7 +104,8 @@ void br_mem_hold(enum br_holder holder, int64_t bytes)
         add(&process_held[holder], &meter.held[holder]);
 }
 
-size_t br_mem_block(const void *p)
+/* What a block is counted as: its size as the C library rounds it, with what keeps it. */
+static size_t mem_block(const void *p)
 {
     if (!p)
         return 0;
@@ -196,7 +197,7 @@ void *br_malloc(size_t size)
 {
     void *p = admitted(size) ? hooks->alloc(size ? size : 1) : NULL;
     if (p)
-        br_mem_count((int64_t)br_mem_block(p));
+        br_mem_count((int64_t)mem_block(p));
     return p;
 }
 
@@ -213,12 +214,12 @@ void *br_calloc(size_t n, size_t size)
 
 void *br_realloc(void *p, size_t size)
 {
-    size_t before = br_mem_block(p);
+    size_t before = mem_block(p);
     if (size > before && !admitted(size - before))
         return NULL;
     void *moved = hooks->resize(p, size ? size : 1);
     if (moved)
-        br_mem_count((int64_t)br_mem_block(moved) - (int64_t)before);
+        br_mem_count((int64_t)mem_block(moved) - (int64_t)before);
     return moved;
 }
 
@@ -226,7 +227,7 @@ void br_free(void *p)
 {
     if (!p)
         return;
-    br_mem_count(-(int64_t)br_mem_block(p));
+    br_mem_count(-(int64_t)mem_block(p));
     hooks->release(p);
 }
 
@@ -238,29 +239,29 @@ void br_mem_trim(void)
 void *br_malloc_for(enum br_holder holder, size_t size)
 {
     void *p = br_malloc(size);
-    br_mem_hold(holder, (int64_t)br_mem_block(p));
+    br_mem_hold(holder, (int64_t)mem_block(p));
     return p;
 }
 
 void *br_calloc_for(enum br_holder holder, size_t n, size_t size)
 {
     void *p = br_calloc(n, size);
-    br_mem_hold(holder, (int64_t)br_mem_block(p));
+    br_mem_hold(holder, (int64_t)mem_block(p));
     return p;
 }
 
 void *br_realloc_for(enum br_holder holder, void *p, size_t size)
 {
-    int64_t before = (int64_t)br_mem_block(p);
+    int64_t before = (int64_t)mem_block(p);
     void *moved = br_realloc(p, size);
     if (moved)
-        br_mem_hold(holder, (int64_t)br_mem_block(moved) - before);
+        br_mem_hold(holder, (int64_t)mem_block(moved) - before);
     return moved;
 }
 
 void br_free_for(enum br_holder holder, void *p)
 {
-    br_mem_hold(holder, -(int64_t)br_mem_block(p));
+    br_mem_hold(holder, -(int64_t)mem_block(p));
     br_free(p);
 }
 

@@ -80,9 +80,6 @@ void *br_calloc_for(enum br_holder holder, size_t n, size_t size);
 void *br_realloc_for(enum br_holder holder, void *p, size_t size);
 void br_free_for(enum br_holder holder, void *p);
 
-/* What a block is counted as: its size as the C library rounds it, with what keeps it. */
-size_t br_mem_block(const void *p);
-
 /* Counts bytes that were allocated (or freed, when negative) past br_malloc, by a library. */
 void br_mem_count(int64_t bytes);
 

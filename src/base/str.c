@@ -368,16 +368,6 @@ const char *br_str_nearest(const char *name, const char *const *names, size_t n)
     return best;
 }
 
-uint64_t br_hash(const void *data, size_t len)
-{
-    const uint8_t *p = data;
-    uint64_t h = 0xcbf29ce484222325u;
-    br_steps_add(len);
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
-}
-
 bool br_parse_int(const char *digits, unsigned base, bool negative, int64_t *ret)
 {
     uint64_t v = 0;

@@ -68,6 +68,3 @@ unsigned br_str_distance(const char *a, const char *b);
 
 /* The one of `n` names nearest to `name`, or NULL when none is near enough to be meant. */
 const char *br_str_nearest(const char *name, const char *const *names, size_t n);
-
-/* FNV-1a, for small tables that hostile input cannot fill. */
-uint64_t br_hash(const void *data, size_t len);

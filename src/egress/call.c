@@ -24,13 +24,24 @@ static void call_stop(struct br_call *c)
     c->job = NULL;
 }
 
+/* Finishes the item and frees the call. */
+static void call_end(struct br_call *c, const struct br_outcome *outcome)
+{
+    struct br_item *item = c->item;
+    br_host_timer_stop(c->calls->node->host, &c->timer);
+    br_list_remove(&c->link);
+    br_rope_release(&c->exchange.body);
+    br_free(c);
+    br_item_finish(item, outcome);
+}
+
 void br_calls_release(struct br_calls *calls)
 {
     while (calls->node && !br_list_empty(&calls->list)) {
         struct br_call *c = br_container_of(calls->list.next, struct br_call, link);
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "shutting down");
         call_stop(c);
-        br_call_end(c, &o);
+        call_end(c, &o);
     }
 }
 
@@ -48,23 +59,13 @@ struct br_call *br_call_new(struct br_calls *calls, struct br_item *item, struct
     return c;
 }
 
-void br_call_end(struct br_call *c, const struct br_outcome *outcome)
-{
-    struct br_item *item = c->item;
-    br_host_timer_stop(c->calls->node->host, &c->timer);
-    br_list_remove(&c->link);
-    br_rope_release(&c->exchange.body);
-    br_free(c);
-    br_item_finish(item, outcome);
-}
-
 void br_call_fail(struct br_call *c, int rc)
 {
     struct br_outcome o =
         rc == BR_ENOMEM
             ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory")
             : br_outcome_reject(BR_STATUS_INTERNAL, "cannot be encoded: %s", br_strerror(rc));
-    br_call_end(c, &o);
+    call_end(c, &o);
 }
 
 static void on_done(struct br_exchange *x)
@@ -74,7 +75,7 @@ static void on_done(struct br_exchange *x)
         br_client_want(c->client);
     struct br_outcome o = x->error ? br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "%s", x->error_text)
                                    : c->calls->read(c);
-    br_call_end(c, &o);
+    call_end(c, &o);
 }
 
 static void on_timeout(struct br_timer *t)
@@ -86,7 +87,7 @@ static void on_timeout(struct br_timer *t)
                          (unsigned long long)c->calls->timeout_ms);
     call_stop(c);
     br_client_want(c->client);
-    br_call_end(c, &o);
+    call_end(c, &o);
 }
 
 static void call_begin(struct br_call *c)

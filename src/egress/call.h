@@ -48,9 +48,6 @@ void br_call_send(struct br_call *call);
  * attempt has. `packing` is copied. */
 void br_call_pack(struct br_call *call, const struct br_packing *packing, struct br_codec *codec);
 
-/* Finishes the item and frees the call, before it was sent. */
-void br_call_end(struct br_call *call, const struct br_outcome *outcome);
-
 /* Likewise, for a body that could not be made: BR_ENOMEM can be tried again, other codes not. */
 void br_call_fail(struct br_call *call, int rc);
 

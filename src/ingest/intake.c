@@ -198,9 +198,26 @@ int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, con
     return 0;
 }
 
+static void on_stopped(void *arg)
+{
+    struct br_ingest *g = arg;
+    if (--g->n_stopping == 0)
+        br_node_drained(g->node);
+}
+
+/* The last sending may end after the last request has. */
+static void check_sendings(struct br_ingest *g)
+{
+    if (!g->awaits_sendings || !br_list_empty(&g->sendings))
+        return;
+    g->awaits_sendings = false;
+    on_stopped(g);
+}
+
 static void on_done(struct br_item *item, void *arg)
 {
     struct br_intake *x = arg;
+    struct br_ingest *g = x->door->ingest;
     const struct br_meter *m = x->meter;
     const struct br_outcome *o = &item->outcome;
     double *const *by = o->verdict == BR_DONE    ? m->accepted
@@ -214,6 +231,7 @@ static void on_done(struct br_item *item, void *arg)
     } else {
         forget(x);
     }
+    check_sendings(g);
 }
 
 void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *pieces)
@@ -301,20 +319,15 @@ void br_ingest_release(struct br_ingest *g)
     br_workbench_release(&g->bench);
 }
 
-static void on_stopped(void *arg)
-{
-    struct br_ingest *g = arg;
-    if (--g->n_stopping == 0)
-        br_node_drained(g->node);
-}
-
 void br_ingest_drain(struct br_ingest *g)
 {
-    g->n_stopping = 1;
+    g->n_stopping = 2;
+    g->awaits_sendings = true;
     for (struct br_list *l = g->doors.next; l != &g->doors; l = l->next) {
         g->n_stopping++;
         br_server_stop(br_container_of(l, struct br_door, link)->server, on_stopped, g);
     }
+    check_sendings(g);
     on_stopped(g);
 }
 

@@ -27,6 +27,7 @@ struct br_ingest {
     struct br_list jobs;     /* of job.c: readings in threads */
     struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
+    bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
 };
 
 /* otelcol_receiver_{accepted,refused,failed}_{spans,profile_samples} of one transport. */
@@ -81,7 +82,8 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
  * one. */
 void br_ingest_release(struct br_ingest *g);
 
-/* Stops the doors and says br_node_drained when all requests have ended. */
+/* Stops the doors and says br_node_drained when all requests have ended, and all sendings, of which
+ * some have no client any more. */
 void br_ingest_drain(struct br_ingest *g);
 
 /* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */

@@ -10,7 +10,7 @@
 #include "otlp/json.h"
 
 /* What takes about two milliseconds: protobuf is walked, JSON is translated first. */
-#define READ_NOW (2u << 20)
+#define READ_NOW (512u << 10)
 #define JSON_NOW (512u << 10)
 
 void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node)
@@ -51,7 +51,7 @@ static int walk(struct br_reading *r)
     const struct br_otlp_service *s = r->arg;
     struct br_walk_options options = {
         .max_depth = s->max_depth, .utf8 = s->utf8, .memo = &r->bench->memo};
-    bool spans = s->node->spans_wanted, large = br_reading_bytes(r)->len > 2 * BR_PIECE_BYTES;
+    bool spans = s->node->spans_wanted, large = br_reading_bytes(r)->len > BR_PIECES_FROM_BYTES;
     options.spans = spans && !large;
     int rc = walk_whole(r, &options);
     options.spans = spans;

@@ -4,9 +4,15 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 
+/* Timers that are due at once run several times a turn: as often as there are others. */
+#define NEXT_TURN_MS 1
 #define RETRY_FIRST_MS 50
 #define RETRY_MAX_MS 1000
-#define CUT_GROWTH 4u /* times the item is what its pieces may take */
+#define PIECE_STEP 2u   /* pieces that repeat too much are so many times as large the next time */
+#define CUT_GROWTH 4u   /* times the item is what its pieces may take */
+#define SMALL_GROWTH 3u /* the same of small pieces that have a dictionary each */
+#define SMALL_BYTES (1u << 20)
+#define FORECAST_PIECES 8u /* after so many it is foretold what all of them will take */
 
 struct br_pieces {
     struct br_list link;   /* the sendings */
@@ -17,7 +23,8 @@ struct br_pieces {
     struct br_outcome refusal;      /* the last one */
     struct br_timer next;
     uint64_t delay_ms, until_ms;
-    bool any; /* something was taken, or refused for good */
+    bool any;   /* something was taken, or refused for good */
+    bool taken; /* something was taken */
 };
 
 /* --- Cutting ---------------------------------------------------------------------------------- */
@@ -26,6 +33,10 @@ struct cut {
     struct br_reading *reading;
     const struct br_walk_options *options;
     struct br_list pieces;
+    size_t bytes;      /* of a piece */
+    size_t made_bytes; /* in pieces, so far */
+    uint32_t n_pieces;
+    uint64_t n_made;   /* spans or samples in them */
 };
 
 void br_pieces_free(struct br_list *pieces)
@@ -72,9 +83,30 @@ static int on_trace_piece(struct br_item *piece, void *arg)
     return rc;
 }
 
+static size_t cut_growth(const struct cut *c)
+{
+    bool small = c->reading->item->signal == BR_PROFILES && c->bytes < SMALL_BYTES;
+    return small ? SMALL_GROWTH : CUT_GROWTH;
+}
+
+/* What cannot end well ends early: the next pieces are as the first ones. */
+static bool cut_hopeless(const struct cut *c)
+{
+    const struct br_item *item = c->reading->item;
+    if (c->bytes >= SMALL_BYTES || c->n_pieces != FORECAST_PIECES)
+        return false;
+    double share = (double)c->n_made / item->n_items;
+    return (double)c->made_bytes > share * (double)(item->size * cut_growth(c));
+}
+
 static int on_profile_piece(struct br_item *piece, void *arg)
 {
-    return cut_add(arg, piece);
+    struct cut *c = arg;
+    c->made_bytes += piece->size;
+    c->n_made += piece->n_items;
+    c->n_pieces++;
+    int rc = cut_add(c, piece);
+    return rc == 0 && cut_hopeless(c) ? BR_EFULL : rc;
 }
 
 /* One message that is larger than a piece. */
@@ -83,7 +115,7 @@ static int cut_part(struct cut *c, const struct br_part *part)
     struct br_item *alone = br_item_new(c->reading->host, BR_TRACES);
     int rc = alone ? br_item_add_part(alone, part) : BR_ENOMEM;
     if (rc == 0)
-        rc = br_traces_split(alone, 0, BR_PIECE_BYTES, on_trace_piece, c);
+        rc = br_traces_split(alone, 0, c->bytes, on_trace_piece, c);
     br_item_free(alone);
     return rc;
 }
@@ -103,39 +135,51 @@ static int cut_traces(struct cut *c, const struct br_item *item)
         size_t len = first->raw_len;
         for (next = i + 1; next < item->n_parts; next++) {
             const struct br_part *part = &item->parts[next];
-            if (len + part->raw_len > BR_PIECE_BYTES || !adjoins(part - 1, part))
+            if (len + part->raw_len > c->bytes || !adjoins(part - 1, part))
                 break;
             len += part->raw_len;
         }
-        rc = len > BR_PIECE_BYTES ? cut_part(c, first) : cut_walk(c, first->buf, first->raw, len);
+        rc = len > c->bytes ? cut_part(c, first) : cut_walk(c, first->buf, first->raw, len);
     }
     return rc;
 }
 
 static int cut_split(struct cut *c, const struct br_item *item)
 {
-    return item->signal == BR_TRACES
-               ? cut_traces(c, item)
-               : br_profiles_split(item, 0, BR_PIECE_BYTES, on_profile_piece, c);
+    return item->signal == BR_TRACES ? cut_traces(c, item)
+                                     : br_profiles_split(item, 0, c->bytes, on_profile_piece, c);
+}
+
+/* Cuts into pieces of c->bytes; BR_EFULL when they would take too much together. */
+static int cut_try(struct cut *c, const struct br_item *item)
+{
+    struct br_reading *r = c->reading;
+    struct br_mem_scope scope;
+    c->made_bytes = c->n_made = c->n_pieces = 0;
+    size_t most = item->size * cut_growth(c) + BR_READING_ROOM;
+    br_mem_scope_begin(&scope, most, r->host->memory);
+    int rc = cut_split(c, item);
+    br_mem_scope_end(&scope);
+    if (!rc)
+        return 0;
+    br_pieces_free(&c->pieces);
+    r->err = (struct br_err){0};
+    r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
+    return scope.full || scope.refused || rc == BR_EFULL ? BR_EFULL : rc;
 }
 
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options)
 {
     struct br_item *item = r->item;
-    struct cut c = {.reading = r, .options = options};
-    struct br_mem_scope scope;
-    if (item->size <= 2 * BR_PIECE_BYTES || item->n_items < 2)
+    struct cut c = {.reading = r, .options = options, .bytes = BR_PIECE_BYTES};
+    if (item->size <= BR_PIECES_FROM_BYTES || item->n_items < 2)
         return 0;
     br_list_init(&c.pieces);
-    br_mem_scope_begin(&scope, item->size * CUT_GROWTH + BR_READING_ROOM, r->host->memory);
-    int rc = cut_split(&c, item);
-    br_mem_scope_end(&scope);
-    if (rc) {
-        br_pieces_free(&c.pieces);
-        r->err = (struct br_err){0};
-        r->scope.full = r->scope.refused = false; /* of this scope: what came before has ended well */
-        return scope.full || scope.refused ? 0 : rc;
-    }
+    int rc = cut_try(&c, item);
+    for (; rc == BR_EFULL && c.bytes <= item->size / (2 * PIECE_STEP); rc = cut_try(&c, item))
+        c.bytes *= PIECE_STEP;
+    if (rc)
+        return rc == BR_EFULL ? 0 : rc;
     uint32_t n_items = item->n_items;
     br_item_clear_parts(item);
     item->n_items = n_items;
@@ -153,12 +197,26 @@ static void pieces_later(struct br_pieces *s, uint64_t delay_ms)
     (void)br_host_timer(s->host, &s->next, delay_ms, on_next);
 }
 
-/* Refuses what waits. */
+/* Of a success `piece` is the part that was refused. */
+static struct br_outcome pieces_partly(const struct br_item *piece, const struct br_outcome *o)
+{
+    struct br_outcome partly = *o;
+    partly.verdict = BR_DONE;
+    partly.status = BR_STATUS_OK;
+    partly.delay_ms = 0;
+    partly.n_rejected = piece->n_items;
+    return partly;
+}
+
+/* Refuses what waits: for good where others were taken and there is time to come. */
 static void pieces_refuse(struct br_pieces *s, const struct br_outcome *o)
 {
     struct br_list *l;
-    while ((l = br_list_shift(&s->waiting)))
-        br_item_finish(br_container_of(l, struct br_item, link), o);
+    while ((l = br_list_shift(&s->waiting))) {
+        struct br_item *piece = br_container_of(l, struct br_item, link);
+        struct br_outcome partly = pieces_partly(piece, o);
+        br_item_finish(piece, s->taken && s->node ? &partly : o);
+    }
 }
 
 /* Ends the sending when no piece is left. */
@@ -190,13 +248,8 @@ static void pieces_again(struct br_pieces *s, struct br_item *piece, const struc
  * success, and what is to be sent again stays so. */
 static void pieces_finish(struct br_item *piece, const struct br_outcome *o)
 {
-    struct br_outcome partly = *o;
-    if (o->verdict == BR_REJECT) {
-        partly.verdict = BR_DONE;
-        partly.status = BR_STATUS_OK;
-        partly.n_rejected = piece->n_items;
-    }
-    br_item_finish(piece, &partly);
+    struct br_outcome partly = pieces_partly(piece, o);
+    br_item_finish(piece, o->verdict == BR_REJECT ? &partly : o);
 }
 
 static void on_attempt(struct br_item *attempt, void *arg)
@@ -209,6 +262,7 @@ static void on_attempt(struct br_item *attempt, void *arg)
         pieces_again(s, piece, o);
     } else {
         s->any = true;
+        s->taken = s->taken || o->verdict == BR_DONE;
         s->delay_ms = RETRY_FIRST_MS;
         pieces_finish(piece, o);
     }
@@ -231,7 +285,7 @@ static void on_next(struct br_timer *t)
 {
     struct br_pieces *s = br_container_of(t, struct br_pieces, next);
     struct br_list *l = br_list_shift(&s->waiting);
-    pieces_later(s, 0); /* the next turn; before, so that a refusal can put it off */
+    pieces_later(s, NEXT_TURN_MS); /* before, so that a refusal can put it off */
     if (l)
         pieces_try(s, br_container_of(l, struct br_item, link));
     if (br_list_empty(&s->waiting))

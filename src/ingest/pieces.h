@@ -1,25 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large items in pieces. The processors of a pipeline work on an item in one call; a piece of 1 MiB
- * takes them some milliseconds, and between two pieces the worker serves others.
+ * Large items in pieces. The processors of a pipeline work on an item in one call; a piece of 256 KiB
+ * takes them a millisecond or three, and between two pieces the worker serves others.
  *
  * The pieces are children of the whole, which has no parts of its own and ends when the last of them
  * has. While nothing has been taken yet, a refusal is that of the whole, and the rest is not sent on.
- * After that a piece that is refused is tried again, and what was taken is not sent a second time;
- * BR_PIECES_PATIENCE_MS later the whole is refused. A piece that is refused for good is the rejected part
- * of a success.
+ * After that a piece that is refused is tried again, and what was taken is not sent a second time. A piece
+ * that is refused for good, or is still refused after BR_PIECES_PATIENCE_MS, is the rejected part of a
+ * success (OTLP, "Partial Success"): the sender is told how much, and why. To be told to send the whole
+ * again would double what was taken, each time anew for as long as the destination is too slow. The patience
+ * is the time limit of the SDKs: who has given up by then sends it again anyway. Only at the end of the
+ * process, which comes once, the whole is refused.
  */
 #pragma once
 
 #include "ingest/reading.h"
 #include "pipeline/component.h"
 
-#define BR_PIECE_BYTES (1u << 20)
+#define BR_PIECE_BYTES (256u << 10)
+#define BR_PIECES_FROM_BYTES (2u * BR_PIECE_BYTES) /* what is larger is cut */
 #define BR_PIECES_PATIENCE_MS 10000
 
-/* Cuts r->item, which has spans or samples, where it has more than two pieces' bytes: afterwards it is the
- * whole, without parts, and r->pieces are its pieces. Where cutting would take more than four times the
- * item's size, or than the memory budget has, the item stays as it is. Returns 0 or BR_ENOMEM. */
+/* Cuts r->item, which has spans or samples, where it is larger than BR_PIECES_FROM_BYTES: afterwards it is the
+ * whole, without parts, and r->pieces are its pieces. Each piece of a profiles item has a dictionary of its
+ * own. Where pieces below 1 MiB would take more than three times the item's size, larger ones more than four
+ * times, or either more than the memory budget has, they are made twice as large; where halves would, the
+ * item stays as it is. Returns 0 or BR_ENOMEM. */
 int br_pieces_cut(struct br_reading *r, const struct br_walk_options *options);
 
 /* Frees pieces that were not sent. */

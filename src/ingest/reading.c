@@ -43,8 +43,9 @@ int br_reading_decompress(struct br_reading *r, enum br_encoding encoding, const
     if (partly)
         max = r->max_now > r->plain ? r->max_now - r->plain : 0;
     size_t before = r->scope.max;
-    /* The result itself, until it is known how large it is; and what is gone before there is more. */
-    r->scope.max += max + BR_DECODER_MAX;
+    /* The result itself, until it is known how large it is (a buffer is up to a fourth larger than what
+     * it was made for); and what is gone before there is more. */
+    r->scope.max += max + max / 4 + BR_DECODER_MAX;
     int rc = br_decompress(r->bench->codec, encoding, data, len, max, r->host->pool, ret, &r->err);
     r->scope.max = before;
     if (rc == BR_ETOOBIG && partly)

@@ -22,6 +22,7 @@
 #define SHED_MS 10 /* the same when idle connections were asked to make room */
 #define SHED_AT_ONCE 4
 /* As Go's listeners, which the Collector has. */
+#define UNSENT_BYTES (16 << 10) /* that the kernel holds of answers which nobody reads */
 #define KEEPALIVE_IDLE_S 15
 #define KEEPALIVE_INTERVAL_S 15
 #define KEEPALIVE_PROBES 9
@@ -253,7 +254,8 @@ static int listen_unix(struct br_listener *l, const char *path, struct br_err *e
 static void set_tcp_options(int fd)
 {
     int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S,
-        probes = KEEPALIVE_PROBES;
+        probes = KEEPALIVE_PROBES, unsent = UNSENT_BYTES;
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);

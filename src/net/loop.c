@@ -95,6 +95,8 @@ static void on_timer(uv_timer_t *t)
 static void arm(struct br_loop *loop, bool at_once)
 {
     uint64_t due = at_once ? 0 : br_timers_next(&loop->host.timers);
+    if (br_loop_has_crowd(loop) && due > loop->indulged_ms + 1)
+        due = loop->indulged_ms + 1;
     if (due == loop->timer_due)
         return;
     loop->timer_due = due;
@@ -203,6 +205,8 @@ int br_loop_signals(struct br_loop *loop, void (*fn)(int signal, void *arg), voi
 int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct br_loop **ret,
                 struct br_err *err)
 {
+    if (worker == 0)
+        br_net_size_pool(n_workers); /* before another thread is there to read the environment */
     struct br_loop *loop = br_calloc(1, sizeof *loop);
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
     uint8_t *buffer = br_malloc(BR_READ_SIZE);
@@ -225,6 +229,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     br_list_init(&loop->dirty);
     br_list_init(&loop->greedy);
     br_list_init(&loop->paused);
+    br_list_init(&loop->works_waiting);
     pthread_mutex_init(&loop->lock, NULL);
     uv_prepare_init(&loop->uv, &loop->prepare);
     uv_timer_init(&loop->uv, &loop->timer);

@@ -62,6 +62,8 @@ struct br_loop {
     unsigned n_mail;
     struct br_list dirty;   /* streams with something to send */
     struct br_list greedy;  /* server streams that had their share of this turn, and ask for more */
+    unsigned n_greedy;
+    uint64_t indulged_ms;   /* when a crowd of them was given its last share */
     struct br_list paused;  /* server streams that hold too much to read on for now */
     struct br_stream *turn; /* the one that reads on meanwhile */
     struct br_timer next_turn;
@@ -72,6 +74,8 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
+    struct br_list works_waiting; /* of work.c: there is no thread for them yet */
+    unsigned n_works;             /* that libuv has */
     uint8_t *read_buffer;   /* BR_READ_SIZE */
 };
 
@@ -143,8 +147,13 @@ void br_stream_end(struct br_stream *s, const char *why);
 /* Reads and writes what it can; called by the loop. */
 void br_loop_flush(struct br_loop *loop);
 
-/* Gives one stream that has had its share of a turn another one in the next. True when there was one. */
+/* Gives streams that have had their share of a turn another one in the next: one of them; or, where they
+ * are a crowd, a few each millisecond. True when there was one. */
 bool br_loop_indulge(struct br_loop *loop);
+
+/* They are a crowd, and the rest waits for the next millisecond. */
+bool br_loop_has_crowd(const struct br_loop *loop);
+
 void br_loop_resume(struct br_loop *loop);
 
 /* host->ops entries, in server.c and client.c. */
@@ -155,5 +164,11 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
 bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */
 void br_net_work_leave(struct br_host *h, struct br_work *work);
 void br_net_work_wait(struct br_host *h, struct br_work *work);
+
+/* How much work one of so many workers has in threads at a time: all of them together leave one for names. */
+unsigned br_net_works_max(unsigned n_workers);
+
+/* Says to libuv how many threads that takes, unless UV_THREADPOOL_SIZE does; before the first work. */
+void br_net_size_pool(unsigned n_workers);
 struct br_listener;
 struct br_list *br_net_listeners(struct br_net *net);

@@ -11,6 +11,9 @@
 #define IOV_PER_SEND 1024
 #define READS_PER_EVENT 4
 #define PULLS_PER_TURN 2 /* of a server's stream; then the others go first */
+#define PULLS_IN_CROWD 1 /* of one that has more to ask for */
+#define CROWD 16 /* of more streams that had their share only a few go on in a millisecond */
+#define CROWD_PER_MS 8
 #define IDLE_SLICES 16 /* a longer list of slices is not kept while there is nothing to send */
 #define TICK_MS 20
 #define TURN_BYTES_MIN (64u << 10) /* who reads less in a tick gives its turn away */
@@ -115,6 +118,12 @@ static void on_uv_closed(uv_handle_t *h)
 
 static void count_held(struct br_stream *s);
 
+static void greed_end(struct br_stream *s)
+{
+    s->loop->n_greedy -= !br_list_empty(&s->greed);
+    br_list_remove(&s->greed);
+}
+
 /* The end of a stream; from here only libuv knows it. */
 static void destroy(struct br_stream *s)
 {
@@ -125,7 +134,7 @@ static void destroy(struct br_stream *s)
     if (s->loop->turn == s)
         s->loop->turn = NULL;
     br_list_remove(&s->dirty);
-    br_list_remove(&s->greed);
+    greed_end(s);
     br_list_remove(&s->pause);
     uv_poll_stop(&s->poll);
     uv_close((uv_handle_t *)&s->poll, on_uv_closed);
@@ -393,14 +402,23 @@ static int send_once(struct br_stream *s)
     return (size_t)sent == bytes ? 1 : 0;
 }
 
+/* What a server's stream may pull in a turn: requests that came ahead make a connection paused. */
+static unsigned pulls_max(const struct br_stream *s)
+{
+    bool more = s->conn && s->conn->paused;
+    return more && s->loop->n_greedy > CROWD ? PULLS_IN_CROWD : PULLS_PER_TURN;
+}
+
 /* True when a server's stream has to wait for its next share: what it pulls may be the answers to
  * thousands of requests that came ahead. */
 static bool had_its_share(struct br_stream *s, unsigned n_pulls)
 {
-    if (!s->server || s->closing || s->shut || n_pulls < PULLS_PER_TURN)
+    if (!s->server || s->closing || s->shut || n_pulls < pulls_max(s))
         return false;
-    if (br_list_empty(&s->greed))
+    if (br_list_empty(&s->greed)) {
         br_list_append(&s->loop->greedy, &s->greed);
+        s->loop->n_greedy++;
+    }
     br_list_remove(&s->dirty); /* what it pulled may have woken it */
     return true;
 }
@@ -496,12 +514,24 @@ void br_loop_flush(struct br_loop *loop)
     }
 }
 
+bool br_loop_has_crowd(const struct br_loop *loop)
+{
+    return loop->n_greedy > CROWD;
+}
+
 bool br_loop_indulge(struct br_loop *loop)
 {
-    struct br_list *l = br_list_shift(&loop->greedy);
-    if (l)
-        br_stream_wake(br_container_of(l, struct br_stream, greed));
-    return l != NULL;
+    bool crowd = br_loop_has_crowd(loop), any = false;
+    if (crowd && loop->indulged_ms == uv_now(&loop->uv))
+        return false;
+    loop->indulged_ms = uv_now(&loop->uv);
+    for (int i = 0; i < (crowd ? CROWD_PER_MS : 1) && !br_list_empty(&loop->greedy); i++) {
+        struct br_stream *s = br_container_of(loop->greedy.next, struct br_stream, greed);
+        greed_end(s);
+        br_stream_wake(s);
+        any = true;
+    }
+    return any;
 }
 
 static int socket_error(const struct br_stream *s)

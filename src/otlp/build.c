@@ -16,7 +16,7 @@
 
 /* A builder that holds more gives back what finds entries before they are copied; nobody keeps one
  * that had grown so much. */
-#define STRIPPED_MIN (4u << 20)
+#define STRIPPED_MIN (1u << 20)
 
 /* The fields of a Profile or Sample that are written once. */
 #define PROFILE_FIXED 160u
@@ -62,20 +62,19 @@ size_t br_build_limit(struct br_build *b, size_t max_bytes)
 
 size_t br_build_take_size(const struct br_build *b)
 {
-    size_t size = 0;
-    for (unsigned t = 0; t < BR_TABLES; t++)
+    size_t size = 0, stripped = 0;
+    for (unsigned t = 0; t < BR_TABLES; t++) {
         size += b->m.tables[t].len;
-    return size;
+        stripped += br_intern_strippable(&b->m.tables[t]);
+    }
+    if (b->m.budget.used <= STRIPPED_MIN)
+        return size;
+    return size > stripped ? size - stripped : 0;
 }
 
 int br_build_rc(const struct br_build *b)
 {
     return b->m.rc;
-}
-
-void br_build_fail(struct br_build *b, int rc)
-{
-    br_merger_fail(&b->m, rc);
 }
 
 uint32_t br_build_items(const struct br_build *b)

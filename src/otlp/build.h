@@ -46,14 +46,12 @@ size_t br_build_memory(const struct br_build *b);
  * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *b, size_t max_bytes);
 
-/* Bytes that br_build_take needs beside these: the dictionary, in one piece. */
+/* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives back
+ * before. */
 size_t br_build_take_size(const struct br_build *b);
 
 /* 0, or the error that sticks. */
 int br_build_rc(const struct br_build *b);
-
-/* Makes an error of the reader's stick, unless there is one. */
-void br_build_fail(struct br_build *b, int rc);
 
 /* --- The dictionary --------------------------------------------------------------------------- */
 

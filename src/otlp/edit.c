@@ -10,7 +10,6 @@
 /* At every level the messages that lead inwards are field 2: ScopeSpans and Span, ScopeProfiles,
  * Profile and Sample. */
 #define INWARD 2
-#define LEVELS_MAX 3
 
 struct edit {
     const struct br_addition *additions;
@@ -186,13 +185,6 @@ int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, co
     uint8_t *p = br_put_varint(any, BR_TAG(3, BR_WIRE_VARINT));
     p = br_put_varint(p, (uint64_t)value);
     return add(arena, a, field, key, any, (size_t)(p - any));
-}
-
-int br_add_bool(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-                bool value)
-{
-    const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), value};
-    return add(arena, a, field, key, any, sizeof any);
 }
 
 /* Puts the `len` bytes of an ArrayValue at `p` + 2 * BR_VARINT_MAX into an AnyValue and that into

@@ -30,15 +30,13 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
  * stays beside it. */
 void br_part_set_bytes(struct br_item *item, struct br_part *part, struct br_buf *buf);
 
-/* Encodes a KeyValue with a string, an int64 or a truth value as field `field` of its parent, into
+/* Encodes a KeyValue with a string or an int64 as field `field` of its parent, into
  * `arena`, appended to `*a`. Returns 0 or
  * BR_ENOMEM. */
 int br_add_string(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                   const void *value, size_t len);
 int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                int64_t value);
-int br_add_bool(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
-                bool value);
 
 /* The same with a list of `n` values; a text is {data, len}. */
 int br_add_ints(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,

@@ -17,7 +17,7 @@ int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need,
     if (need <= *cap)
         return 0;
     size_t had = *cap * size;
-    size_t most = br_budget_most(b, had) / size;
+    size_t most = br_budget_resized(b, had) / size;
     if (most > UINT32_MAX)
         most = UINT32_MAX;
     if (need > most)

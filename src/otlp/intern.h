@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One table of a dictionary under construction: entries by content, each once. For src/otlp/ and
- * the readers of src/profile/ only.
+ * src/profile/ only.
  *
  * Entries are kept as they go on the wire (tag, length, body, one after the other), so that a
  * finished table is one copy. A new entry's body is written right behind the last one and becomes
@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "wire/protobuf.h"
 
 /* Memory that several arrays share. */
@@ -27,6 +28,12 @@ struct br_budget {
 static inline size_t br_budget_most(const struct br_budget *b, size_t had)
 {
     return b->max - b->used + (b->moves ? 0 : had);
+}
+
+/* The same for one that br_realloc resizes: what is mapped on its own is not copied. */
+static inline size_t br_budget_resized(const struct br_budget *b, size_t had)
+{
+    return had >= BR_MEM_MAPPED ? b->max - b->used + had : br_budget_most(b, had);
 }
 
 /* As br_grow, within the budget. Returns 0, BR_EFULL or BR_ENOMEM. */
@@ -71,6 +78,12 @@ void br_intern_clear(struct br_intern *t);
 /* Keeps nothing but the bytes, for their last copy: then the table is good for br_intern_release
  * only. */
 void br_intern_strip(struct br_intern *t, struct br_budget *b);
+
+/* Bytes that br_intern_strip gives back. */
+static inline size_t br_intern_strippable(const struct br_intern *t)
+{
+    return t->cap_entries * sizeof *t->entries + t->n_slots * sizeof *t->slots;
+}
 
 /* Forgets entries from number `n` (at least 1) on, the first of which starts at byte `len`. */
 void br_intern_truncate(struct br_intern *t, uint32_t n, uint32_t len);

@@ -208,7 +208,7 @@ int br_merger_take(struct br_merge *m, struct br_item *into, bool dictionary)
         br_item_clear_parts(into);
         return rc;
     }
-    m->out_hint = m->out->len;
+    m->out_hint = m->out->len + m->out->len / 16; /* the next one is seldom as long to the byte */
     m->budget.used -= m->out_cap;
     m->out_cap = 0;
     m->out = br_buf_unref(m->out);

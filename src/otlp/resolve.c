@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/resolve.h"
 
+#include "otlp/keyvalue.h"
 #include "otlp/scan.h"
 #include "otlp/walk.h"
 
 /* Levels of AnyValue; the walk lets no more pass. */
 #define DEPTH_MAX BR_WALK_DEPTH_MAX
-
-enum { KEY = 1, VALUE = 2, KEY_STRINDEX = 3 };                                     /* KeyValue */
-enum { STRING_VALUE = 1, ARRAY_VALUE = 5, KVLIST_VALUE = 6, STRING_STRINDEX = 8 }; /* AnyValue */
 
 static bool value_refers(const uint8_t *p, const uint8_t *end, unsigned depth);
 
@@ -17,9 +15,9 @@ static bool attribute_refers(const uint8_t *p, const uint8_t *end, unsigned dept
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f))) {
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(KEY_STRINDEX) && f.value)
+        if (tag == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX) && f.value)
             return true;
-        if (tag == BR_SCAN_LEN(VALUE) && value_refers(f.data, p, depth))
+        if (tag == BR_SCAN_LEN(BR_KEYVALUE_VALUE) && value_refers(f.data, p, depth))
             return true;
     }
     return false;
@@ -30,7 +28,7 @@ static bool list_refers(const uint8_t *p, const uint8_t *end, bool pairs, unsign
 {
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(1))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LIST_VALUES))
             continue;
         if (pairs ? attribute_refers(f.data, p, depth) : value_refers(f.data, p, depth))
             return true;
@@ -45,10 +43,10 @@ static bool value_refers(const uint8_t *p, const uint8_t *end, unsigned depth)
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f))) {
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(STRING_STRINDEX))
+        if (tag == BR_SCAN_VARINT(BR_VALUE_STRINDEX))
             return true;
-        if ((tag == BR_SCAN_LEN(ARRAY_VALUE) || tag == BR_SCAN_LEN(KVLIST_VALUE)) &&
-            list_refers(f.data, p, f.number == KVLIST_VALUE, depth + 1))
+        if ((tag == BR_SCAN_LEN(BR_VALUE_LIST) || tag == BR_SCAN_LEN(BR_VALUE_MAP)) &&
+            list_refers(f.data, p, f.number == BR_VALUE_MAP, depth + 1))
             return true;
     }
     return false;
@@ -120,31 +118,24 @@ static int inline_attribute(const struct br_inliner *in, const uint8_t *p, const
                             unsigned depth)
 {
     struct br_field f;
-    bool has_key = false;
-    uint64_t reference = 0;
-    for (const uint8_t *q = p; q < end;) {
-        q = br_scan(q, end, &f);
-        if (!q)
-            return BR_EINVAL;
-        uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_LEN(KEY))
-            has_key = f.value > 0;
-        else if (tag == BR_SCAN_VARINT(KEY_STRINDEX))
-            reference = f.value;
-    }
-    int rc = !has_key && reference ? put_string(in, KEY, reference) : 0;
+    struct br_keyvalue kv;
+    if (!br_keyvalue_read(p, (size_t)(end - p), &kv))
+        return BR_EINVAL;
+    bool has_key = kv.key_len > 0;
+    int rc = !has_key && kv.key_index ? put_string(in, BR_KEYVALUE_KEY, kv.key_index) : 0;
     while (p < end && !rc) {
         const uint8_t *at = p;
         uint32_t body;
         p = br_scan(p, end, &f);
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(KEY_STRINDEX) || (tag == BR_SCAN_LEN(KEY) && !has_key))
+        if (tag == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX) ||
+            (tag == BR_SCAN_LEN(BR_KEYVALUE_KEY) && !has_key))
             continue;
-        if (tag != BR_SCAN_LEN(VALUE)) {
+        if (tag != BR_SCAN_LEN(BR_KEYVALUE_VALUE)) {
             rc = put(in, at, (size_t)(p - at));
             continue;
         }
-        rc = open_field(in, VALUE, &body);
+        rc = open_field(in, BR_KEYVALUE_VALUE, &body);
         if (!rc)
             rc = inline_value(in, f.data, p, depth);
         if (!rc)
@@ -193,12 +184,13 @@ static int inline_value(const struct br_inliner *in, const uint8_t *p, const uin
         if (!p)
             return BR_EINVAL;
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(STRING_STRINDEX)) {
-            rc = put_string(in, STRING_VALUE, f.value);
-        } else if (tag == BR_SCAN_LEN(ARRAY_VALUE) || tag == BR_SCAN_LEN(KVLIST_VALUE)) {
+        if (tag == BR_SCAN_VARINT(BR_VALUE_STRINDEX)) {
+            rc = put_string(in, BR_VALUE_STRING, f.value);
+        } else if (tag == BR_SCAN_LEN(BR_VALUE_LIST) || tag == BR_SCAN_LEN(BR_VALUE_MAP)) {
             rc = open_field(in, f.number, &body);
             if (!rc)
-                rc = inline_list(in, f.data, p, 1, f.number == KVLIST_VALUE, depth + 1);
+                rc =
+                    inline_list(in, f.data, p, BR_LIST_VALUES, f.number == BR_VALUE_MAP, depth + 1);
             if (!rc)
                 rc = close_field(in, body);
         } else {

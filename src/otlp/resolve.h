@@ -12,10 +12,7 @@
 
 #include "base/buf.h"
 #include "otlp/dictionary.h"
-
-/* Field numbers of `attributes`. */
-#define BR_RESOURCE_ATTRIBUTES 1
-#define BR_SCOPE_ATTRIBUTES 3
+#include "otlp/fields.h"
 
 /* True when one of the attributes (repeated KeyValue, of this field number) of a message uses a
  * reference. */

@@ -84,7 +84,7 @@ static bool walk_values(struct br_walker *w, const uint8_t *p, const uint8_t *en
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number != 1)
+        if (f.number != BR_LIST_VALUES)
             continue;
         if (pairs ? !br_walk_attribute(w, f.data, f.data + f.value, depth + 1)
                   : !br_walk_any(w, f.data, f.data + f.value, depth + 1))
@@ -104,12 +104,12 @@ static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 1 && !br_walk_string(w, f.data, f.value))
+        if (f.number == BR_VALUE_STRING && !br_walk_string(w, f.data, f.value))
             return false;
-        if ((f.number == 5 || f.number == 6) &&
-            !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == 6))
+        if ((f.number == BR_VALUE_LIST || f.number == BR_VALUE_MAP) &&
+            !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == BR_VALUE_MAP))
             return false;
-        if (f.number == 8 && !br_walk_reference(w, f.value))
+        if (f.number == BR_VALUE_STRINDEX && !br_walk_reference(w, f.value))
             return false;
     }
     return true;
@@ -120,12 +120,13 @@ BR_HOT bool any_inline(struct br_walker *w, const uint8_t *p, const uint8_t *end
     if (__builtin_expect(p < end, 1)) {
         const uint8_t *next = NULL;
         size_t n;
-        if (*p == 0x0a) {
+        if (*p == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN)) {
             next = br_walk_len(p + 1, end, &n);
             if (next && !br_walk_string(w, next, n))
                 return false;
             next = next ? next + n : NULL;
-        } else if (*p == 0x18 || *p == 0x10) {
+        } else if (*p == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
+                   *p == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT)) {
             next = br_walk_varint(p + 1, end);
         }
         if (__builtin_expect(next == end, 1) && __builtin_expect(depth <= w->max_depth, 1))
@@ -139,36 +140,55 @@ bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsi
     return any_inline(w, p, end, depth);
 }
 
-/* KeyValue. */
-bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+/* Buffers have room for the load. */
+BR_HOT bool is_thread_key(const uint8_t *p, size_t n)
+{
+    static const uint8_t prefix[8] = "thread.";
+    return n >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
+}
+
+/* Key and value come in any order. */
+enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                         unsigned depth)
 {
     static const uint8_t wires[] = {0, LEN, LEN, VARINT};
+    const uint8_t key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
+    const uint8_t value_tag = BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
+    enum br_walk_attribute good = BR_WALK_GOOD;
     if (__builtin_expect(depth > w->max_depth, 0))
-        return br_walk_too_deep(w);
+        return (enum br_walk_attribute)br_walk_too_deep(w);
     while (p < end) {
         size_t n;
         uint8_t tag = *p;
-        if (__builtin_expect(tag == 0x0a || tag == 0x12, 1)) {
+        if (__builtin_expect(tag == key_tag || tag == value_tag, 1)) {
             p = br_walk_len(p + 1, end, &n);
             if (__builtin_expect(!p, 0))
-                return br_walk_malformed(w);
-            if (tag == 0x0a ? !br_walk_string(w, p, n) : !any_inline(w, p, p + n, depth + 1))
-                return false;
+                return (enum br_walk_attribute)br_walk_malformed(w);
+            if (tag == value_tag) {
+                if (!any_inline(w, p, p + n, depth + 1))
+                    return BR_WALK_BAD;
+            } else if (!br_walk_string(w, p, n)) {
+                return BR_WALK_BAD;
+            } else if (__builtin_expect(is_thread_key(p, n), 0)) {
+                good = BR_WALK_THREAD;
+            }
             p += n;
             continue;
         }
         struct br_field f;
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
-            return false;
-        if (f.number == 3 && !br_walk_reference(w, f.value))
-            return false;
-        if (f.number == 1 && !br_walk_string(w, f.data, f.value))
-            return false;
-        if (f.number == 2 && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
-            return false;
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY_STRINDEX && !br_walk_reference(w, f.value))
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY && !br_walk_string(w, f.data, f.value))
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY && is_thread_key(f.data, f.value))
+            good = BR_WALK_THREAD;
+        if (f.number == BR_KEYVALUE_VALUE && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+            return BR_WALK_BAD;
     }
-    return true;
+    return good;
 }
 
 /* EntityRef: four string fields. */
@@ -180,7 +200,7 @@ static bool walk_entity(struct br_walker *w, const uint8_t *p, const uint8_t *en
     struct br_field f;
     while (p < end) {
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number <= 4 && !br_walk_string(w, f.data, f.value)))
+        if (!p || (f.number <= BR_ENTITY_DESCRIPTION_KEYS && !br_walk_string(w, f.data, f.value)))
             return false;
     }
     return true;
@@ -196,9 +216,11 @@ bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 1 && !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+        if (f.number == BR_RESOURCE_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
             return false;
-        if (f.number == 3 && !walk_entity(w, f.data, f.data + f.value, depth + 1))
+        if (f.number == BR_RESOURCE_ENTITY_REFS &&
+            !walk_entity(w, f.data, f.data + f.value, depth + 1))
             return false;
     }
     return true;
@@ -214,9 +236,11 @@ bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, un
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if ((f.number == 1 || f.number == 2) && !br_walk_string(w, f.data, f.value))
+        if ((f.number == BR_SCOPE_NAME || f.number == BR_SCOPE_VERSION) &&
+            !br_walk_string(w, f.data, f.value))
             return false;
-        if (f.number == 3 && !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+        if (f.number == BR_SCOPE_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
             return false;
     }
     return true;
@@ -255,22 +279,23 @@ static bool unite_resources(struct br_walker *w, const struct br_item *item, str
     size_t resource_len = 0, rest_len = 0;
     for (const uint8_t *p = body, *next; p < end; p = next) {
         next = br_field_next(p, end, &f);
-        if (f.number == 1)
+        if (f.number == BR_RESOURCES_RESOURCE)
             resource_len += f.value;
         else
             rest_len += (size_t)(next - p);
     }
-    uint8_t *raw = buf->data + buf->len, *out = br_put_varint(raw, BR_TAG(1, BR_WIRE_LEN));
-    out = br_put_varint(out, br_len_size(1, resource_len) + rest_len);
+    uint8_t *raw = buf->data + buf->len,
+            *out = br_put_varint(raw, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
+    out = br_put_varint(out, br_len_size(BR_RESOURCES_RESOURCE, resource_len) + rest_len);
     part->body_at = (uint32_t)(out - raw);
-    out = br_put_varint(out, BR_TAG(1, BR_WIRE_LEN));
+    out = br_put_varint(out, BR_TAG(BR_RESOURCES_RESOURCE, BR_WIRE_LEN));
     out = br_put_varint(out, resource_len);
     for (int resources = 1; resources >= 0; resources--) {
         for (const uint8_t *p = body, *next; p < end; p = next) {
             next = br_field_next(p, end, &f);
-            if (f.number == 1 && resources)
+            if (f.number == BR_RESOURCES_RESOURCE && resources)
                 out = br_put_bytes(out, f.data, f.value);
-            else if (f.number != 1 && !resources)
+            else if (f.number != BR_RESOURCES_RESOURCE && !resources)
                 out = br_put_bytes(out, p, (size_t)(next - p));
         }
     }
@@ -359,10 +384,10 @@ static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, co
                                .raw = at,
                                .raw_len = (uint32_t)(p - at),
                                .body_at = f.data ? (uint32_t)(f.data - at) : 0};
-        if (f.number == 1) {
+        if (f.number == BR_REQUEST_RESOURCES) {
             part.kind = BR_PART_RESOURCE;
             part.res_at = part.res_body_at = part.body_at;
-        } else if (f.number == 2 && item->signal == BR_PROFILES) {
+        } else if (f.number == BR_REQUEST_DICTIONARY && item->signal == BR_PROFILES) {
             part.kind = BR_PART_DICTIONARY;
             if (w->exact && !br_walk_dictionary_count(w, f.data, p))
                 return BR_EINVAL;

@@ -4,6 +4,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "otlp/fields.h"
 #include "otlp/walk.h"
 #include "wire/protobuf.h"
 
@@ -113,7 +114,11 @@ BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
 bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
 bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
 bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
-bool br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+
+/* A KeyValue. BR_WALK_THREAD, too, is true: its key begins with "thread.". */
+enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
+enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                         unsigned depth);
 
 /* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
  * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */

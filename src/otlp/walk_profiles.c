@@ -9,7 +9,17 @@
 #define ANY 0 /* checked by hand: packed or not */
 
 /* Field numbers of the tables in ProfilesDictionary. */
-enum { MAPPINGS = 1, LOCATIONS, FUNCTIONS, LINKS, STRINGS, ATTRIBUTES, STACKS, N_TABLES };
+/* Tables by their field numbers. */
+enum {
+    MAPPINGS = BR_DICTIONARY_MAPPINGS,
+    LOCATIONS = BR_DICTIONARY_LOCATIONS,
+    FUNCTIONS = BR_DICTIONARY_FUNCTIONS,
+    LINKS = BR_DICTIONARY_LINKS,
+    STRINGS = BR_DICTIONARY_STRINGS,
+    ATTRIBUTES = BR_DICTIONARY_ATTRIBUTES,
+    STACKS = BR_DICTIONARY_STACKS,
+    N_TABLES
+};
 
 /* Levels of the messages; the request itself is 1. */
 enum { DEPTH_SCOPE_PROFILES = 3, DEPTH_PROFILE, DEPTH_IN_PROFILE, DEPTH_ENTRY = 3 };
@@ -98,15 +108,15 @@ static bool walk_sample(struct br_walker *w, const uint8_t *p, const uint8_t *en
         if (!p)
             return false;
         bool ok = true;
-        if (f.number == 1)
+        if (f.number == BR_SAMPLE_STACK)
             ok = br_walk_index(w, f.value, STACKS);
-        else if (f.number == 2)
+        else if (f.number == BR_SAMPLE_ATTRIBUTES)
             ok = check_indices(w, &f, ATTRIBUTES);
-        else if (f.number == 3)
+        else if (f.number == BR_SAMPLE_LINK)
             ok = br_walk_index(w, f.value, LINKS);
-        else if (f.number == 4)
+        else if (f.number == BR_SAMPLE_VALUES)
             ok = count_varints(w, &f, &n_values);
-        else if (f.number == 5)
+        else if (f.number == BR_SAMPLE_TIMES)
             ok = count_fixed64(w, &f, &n_times);
         if (!ok)
             return false;
@@ -134,7 +144,8 @@ static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *e
 static bool walk_value_type(struct br_walker *w, const uint8_t *p, const uint8_t *end)
 {
     static const uint8_t wires[] = {0, VARINT, VARINT};
-    return walk_indices(w, p, end, wires, sizeof wires, 1u << 1 | 1u << 2);
+    return walk_indices(w, p, end, wires, sizeof wires,
+                        1u << BR_VALUE_TYPE_TYPE | 1u << BR_VALUE_TYPE_UNIT);
 }
 
 static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_t *p,
@@ -148,18 +159,18 @@ static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_
         if (!p)
             return false;
         bool ok = true;
-        if (f.number == 2) {
+        if (f.number == BR_PROFILE_SAMPLES) {
             w->inner++;
             ok = walk_sample(w, f.data, p);
             part->n_items++;
-        } else if (f.number == 1 || f.number == 5) {
+        } else if (f.number == BR_PROFILE_SAMPLE_TYPE || f.number == BR_PROFILE_PERIOD_TYPE) {
             ok = walk_value_type(w, f.data, p);
-        } else if (f.number == 7) {
+        } else if (f.number == BR_PROFILE_PROFILE_ID) {
             ok = f.value == 16 || f.value == 0 ||
                  br_walk_fail(w, "a profile id must have 16 bytes or none");
-        } else if (f.number == 9) {
+        } else if (f.number == BR_PROFILE_PAYLOAD_FORMAT) {
             ok = br_walk_string(w, f.data, f.value);
-        } else if (f.number == 11) {
+        } else if (f.number == BR_PROFILE_ATTRIBUTES) {
             ok = check_indices(w, &f, ATTRIBUTES);
         }
         if (!ok)
@@ -177,13 +188,14 @@ static bool walk_scope_profiles(struct br_walker *w, struct br_part *part, const
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 2) {
+        if (f.number == BR_SCOPES_ITEMS) {
             w->item++;
             w->inner = -1;
             if (!walk_profile(w, part, f.data, p))
                 return false;
-        } else if (f.number == 1 ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
-                                 : f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
+                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }
@@ -202,16 +214,16 @@ bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 2) {
+        if (f.number == BR_RESOURCES_SCOPES) {
             w->scope++;
             w->item = -1;
             if (!walk_scope_profiles(w, part, f.data, p))
                 return false;
-        } else if (f.number == 1) {
+        } else if (f.number == BR_RESOURCES_RESOURCE) {
             if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_PROFILES))
                 return false;
             br_walk_note_resource(w, part, &f, p);
-        } else if (f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_RESOURCES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }
@@ -238,8 +250,8 @@ static bool walk_mapping(struct br_walker *w, const uint8_t *p, const uint8_t *e
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 4 && !br_walk_index(w, f.value, STRINGS)) ||
-            (f.number == 5 && !check_indices(w, &f, ATTRIBUTES)))
+        if (!p || (f.number == BR_MAPPING_FILENAME && !br_walk_index(w, f.value, STRINGS)) ||
+            (f.number == BR_MAPPING_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
             return false;
     }
     return true;
@@ -251,7 +263,7 @@ static bool walk_line(struct br_walker *w, const uint8_t *p, const uint8_t *end)
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 1 && !br_walk_index(w, f.value, FUNCTIONS)))
+        if (!p || (f.number == BR_LINE_FUNCTION && !br_walk_index(w, f.value, FUNCTIONS)))
             return false;
     }
     return true;
@@ -263,9 +275,9 @@ static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 1 && !br_walk_index(w, f.value, MAPPINGS)) ||
-            (f.number == 3 && !walk_line(w, f.data, p)) ||
-            (f.number == 4 && !check_indices(w, &f, ATTRIBUTES)))
+        if (!p || (f.number == BR_LOCATION_MAPPING && !br_walk_index(w, f.value, MAPPINGS)) ||
+            (f.number == BR_LOCATION_LINES && !walk_line(w, f.data, p)) ||
+            (f.number == BR_LOCATION_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
             return false;
     }
     return true;
@@ -280,7 +292,7 @@ BR_HOT bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number <= 3 && f.value > largest)
+        if (f.number <= BR_FUNCTION_FILENAME && f.value > largest)
             largest = f.value;
     }
     return br_walk_index(w, largest, STRINGS);
@@ -297,9 +309,9 @@ static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 1 && f.value != 16 && f.value != 0)
+        if (f.number == BR_LINK_TRACE_ID && f.value != 16 && f.value != 0)
             return br_walk_fail(w, "a link's trace id must have 16 bytes or none");
-        if (f.number == 2 && f.value != 8 && f.value != 0)
+        if (f.number == BR_LINK_SPAN_ID && f.value != 8 && f.value != 0)
             return br_walk_fail(w, "a link's span id must have 8 bytes or none");
     }
     return true;
@@ -311,8 +323,10 @@ static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t 
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || ((f.number == 1 || f.number == 3) && !br_walk_index(w, f.value, STRINGS)) ||
-            (f.number == 2 && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
+        if (!p ||
+            ((f.number == BR_ATTRIBUTE_KEY || f.number == BR_ATTRIBUTE_UNIT) &&
+             !br_walk_index(w, f.value, STRINGS)) ||
+            (f.number == BR_ATTRIBUTE_VALUE && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
             return false;
     }
     return true;
@@ -324,7 +338,7 @@ static bool walk_stack(struct br_walker *w, const uint8_t *p, const uint8_t *end
     struct br_field f;
     while (p < end) {
         p = br_walk_next(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 1 && !check_indices(w, &f, LOCATIONS)))
+        if (!p || (f.number == BR_STACK_LOCATIONS && !check_indices(w, &f, LOCATIONS)))
             return false;
     }
     return true;

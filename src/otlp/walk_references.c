@@ -8,11 +8,6 @@
 
 #define HEAD 6 /* bytes of a tag and a length beside a text */
 
-enum { STRING_TABLE = 5, ATTRIBUTE_TABLE = 6 };             /* fields of ProfilesDictionary */
-enum { RESOURCE = 1, SCOPES = 2, SCOPE = 1, ENTRY_VALUE = 2 }; /* of what leads to attributes */
-enum { VALUE = 2, KEY_STRINDEX = 3 };                       /* of KeyValue */
-enum { LIST = 5, MAP = 6, STRINDEX = 8 };                   /* of AnyValue */
-
 /* The lengths of the request's strings; they were checked, as everything here. */
 struct inlined {
     uint32_t *lens;
@@ -38,9 +33,9 @@ static void inlined_list(struct inlined *in, const uint8_t *p, const uint8_t *en
         if (!pairs)
             inlined_value(in, f.data, p);
         for (const uint8_t *q = f.data; pairs && q && q < p && (q = br_scan(q, p, &g));) {
-            if (br_scan_tag(&g) == BR_SCAN_LEN(VALUE))
+            if (br_scan_tag(&g) == BR_SCAN_LEN(BR_KEYVALUE_VALUE))
                 inlined_value(in, g.data, q);
-            else if (br_scan_tag(&g) == BR_SCAN_VARINT(KEY_STRINDEX))
+            else if (br_scan_tag(&g) == BR_SCAN_VARINT(BR_KEYVALUE_KEY_STRINDEX))
                 inlined_note(in, g.value);
         }
     }
@@ -51,10 +46,10 @@ static void inlined_value(struct inlined *in, const uint8_t *p, const uint8_t *e
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f))) {
         uint32_t tag = br_scan_tag(&f);
-        if (tag == BR_SCAN_VARINT(STRINDEX))
+        if (tag == BR_SCAN_VARINT(BR_VALUE_STRINDEX))
             inlined_note(in, f.value);
-        else if (tag == BR_SCAN_LEN(LIST) || tag == BR_SCAN_LEN(MAP))
-            inlined_list(in, f.data, p, 1, f.number == MAP);
+        else if (tag == BR_SCAN_LEN(BR_VALUE_LIST) || tag == BR_SCAN_LEN(BR_VALUE_MAP))
+            inlined_list(in, f.data, p, 1, f.number == BR_VALUE_MAP);
     }
 }
 
@@ -62,11 +57,11 @@ static void inlined_resource(struct inlined *in, const uint8_t *p, const uint8_t
 {
     struct br_field f, g;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(RESOURCE))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
             inlined_list(in, f.data, p, BR_RESOURCE_ATTRIBUTES, true);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(SCOPES))
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
             for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &g));)
-                if (br_scan_tag(&g) == BR_SCAN_LEN(SCOPE))
+                if (br_scan_tag(&g) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
                     inlined_list(in, g.data, q, BR_SCOPE_ATTRIBUTES, true);
     }
 }
@@ -75,9 +70,9 @@ static void inlined_dictionary(struct inlined *in, const uint8_t *p, const uint8
 {
     struct br_field f, g;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(ATTRIBUTE_TABLE))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_DICTIONARY_ATTRIBUTES))
             for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &g));)
-                if (br_scan_tag(&g) == BR_SCAN_LEN(ENTRY_VALUE))
+                if (br_scan_tag(&g) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
                     inlined_value(in, g.data, q);
 }
 
@@ -85,7 +80,7 @@ static void read_lengths(struct inlined *in, const uint8_t *p, const uint8_t *en
 {
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_LEN(STRING_TABLE) && in->n_read < in->n)
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_DICTIONARY_STRINGS) && in->n_read < in->n)
             in->lens[in->n_read++] = (uint32_t)f.value;
 }
 
@@ -103,7 +98,7 @@ static void read_part(struct inlined *in, const struct br_part *part, bool lengt
 /* Strings may come after what refers to them, so that their lengths are read first. */
 static bool measure(const struct br_walker *w, const struct br_item *item, uint64_t *ret)
 {
-    struct inlined in = {.n = w->n_tables[STRING_TABLE]};
+    struct inlined in = {.n = w->n_tables[BR_DICTIONARY_STRINGS]};
     in.lens = br_calloc(in.n, sizeof *in.lens);
     for (int lengths = 1; in.lens && lengths >= 0; lengths--)
         for (uint32_t i = 0; i < item->n_parts; i++)

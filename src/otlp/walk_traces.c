@@ -47,9 +47,10 @@ static bool walk_event(struct br_walker *w, const uint8_t *p, const uint8_t *end
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 2 && !br_walk_string(w, f.data, f.value))
+        if (f.number == BR_EVENT_NAME && !br_walk_string(w, f.data, f.value))
             return false;
-        if (f.number == 3 && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (f.number == BR_EVENT_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
@@ -65,11 +66,13 @@ static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number <= 2 && !check_id(w, f.value, f.number == 1 ? 16 : 8))
+        if (f.number <= BR_SPAN_LINK_SPAN_ID &&
+            !check_id(w, f.value, f.number == BR_SPAN_LINK_TRACE_ID ? 16 : 8))
             return false;
-        if (f.number == 3 && !br_walk_string(w, f.data, f.value))
+        if (f.number == BR_SPAN_LINK_TRACE_STATE && !br_walk_string(w, f.data, f.value))
             return false;
-        if (f.number == 4 && !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
+        if (f.number == BR_SPAN_LINK_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, DEPTH_IN_SPAN + 1))
             return false;
     }
     return true;
@@ -84,58 +87,62 @@ static bool walk_status(struct br_walker *w, const uint8_t *p, const uint8_t *en
     struct br_field f;
     while (p < end) {
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
-        if (!p || (f.number == 2 && !br_walk_string(w, f.data, f.value)))
+        if (!p || (f.number == BR_SPAN_STATUS_MESSAGE && !br_walk_string(w, f.data, f.value)))
             return false;
-        if (f.number == 3)
+        if (f.number == BR_SPAN_STATUS_CODE)
             span->status = (uint8_t)f.value;
     }
     return true;
+}
+
+/* An attribute of a span, and where the first one that says something of its thread begins. */
+BR_HOT bool take_attribute(struct br_walker *w, const uint8_t *at, const uint8_t *p, size_t n,
+                           struct br_span *span)
+{
+    enum br_walk_attribute found = br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN);
+    if (__builtin_expect(found == BR_WALK_GOOD, 1))
+        return true;
+    if (found == BR_WALK_THREAD && !span->thread)
+        span->thread = at;
+    return found != BR_WALK_BAD;
 }
 
 /* The fields of a span that are seldom or cold. */
 static bool walk_span_field(struct br_walker *w, const struct br_field *f, struct br_span *span)
 {
     switch (f->number) {
-    case 1:
+    case BR_SPAN_TRACE_ID:
         return take_id(w, f, span->head.trace_id, 16);
-    case 2:
+    case BR_SPAN_SPAN_ID:
         return take_id(w, f, &span->head.span_id, 8);
-    case 3:
+    case BR_SPAN_TRACE_STATE:
         return br_walk_string(w, f->data, f->value);
-    case 4:
+    case BR_SPAN_PARENT_SPAN_ID:
         return take_id(w, f, &span->head.parent_id, 8);
-    case 5:
+    case BR_SPAN_NAME:
         span->name = f->data;
         span->name_len = (uint32_t)f->value;
         return br_walk_string(w, f->data, f->value);
-    case 6:
+    case BR_SPAN_KIND:
         span->kind = (uint8_t)f->value;
         return true;
-    case 7:
+    case BR_SPAN_START_TIME:
         span->head.start_ns = f->value;
         return true;
-    case 8:
+    case BR_SPAN_END_TIME:
         span->head.end_ns = f->value;
         return true;
-    case 9:
-        return br_walk_attribute(w, f->data, f->data + f->value, DEPTH_IN_SPAN);
-    case 11:
+    case BR_SPAN_ATTRIBUTES:
+        return take_attribute(w, f->at, f->data, f->value, span);
+    case BR_SPAN_EVENTS:
         return walk_event(w, f->data, f->data + f->value);
-    case 13:
+    case BR_SPAN_LINKS:
         return walk_link(w, f->data, f->data + f->value);
-    case 15:
+    case BR_SPAN_STATUS:
         return walk_status(w, f->data, f->data + f->value, span);
     default:
         return true;
     }
-}
-
-/* True for a KeyValue whose key begins with "thread."; buffers have room for the load. */
-static inline bool of_thread(const uint8_t *p, size_t n)
-{
-    static const uint8_t prefix[8] = "thread.";
-    return n >= 11 && ((br_load64(p + 2) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0 &&
-           p[0] == BR_TAG(1, BR_WIRE_LEN) && p[1] < 0x80;
 }
 
 static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
@@ -149,36 +156,34 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
         struct br_field f;
         /* The usual fields by their whole tag byte; every other shape goes the long way below. */
         switch (*p) {
-        case 0x4a: /* attributes are most of a span */
+        case BR_TAG(BR_SPAN_ATTRIBUTES, BR_WIRE_LEN): /* attributes are most of a span */
             at = p;
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(w);
-            if (!br_walk_attribute(w, p, p + n, DEPTH_IN_SPAN))
+            if (!take_attribute(w, at, p, n, span))
                 return false;
-            if (__builtin_expect(of_thread(p, n), 0) && !span->thread)
-                span->thread = at;
             p += n;
             continue;
-        case 0x0a:
+        case BR_TAG(BR_SPAN_TRACE_ID, BR_WIRE_LEN):
             if (end - p < 18 || p[1] != 16)
                 break;
             memcpy(span->head.trace_id, p + 2, 16);
             p += 18;
             continue;
-        case 0x12:
+        case BR_TAG(BR_SPAN_SPAN_ID, BR_WIRE_LEN):
             if (end - p < 10 || p[1] != 8)
                 break;
             span->head.span_id = br_load64(p + 2);
             p += 10;
             continue;
-        case 0x22:
+        case BR_TAG(BR_SPAN_PARENT_SPAN_ID, BR_WIRE_LEN):
             if (end - p < 10 || p[1] != 8)
                 break;
             span->head.parent_id = br_load64(p + 2);
             p += 10;
             continue;
-        case 0x2a:
+        case BR_TAG(BR_SPAN_NAME, BR_WIRE_LEN):
             p = br_walk_len(p + 1, end, &n);
             if (!p)
                 return br_walk_malformed(w);
@@ -188,19 +193,19 @@ static bool walk_span(struct br_walker *w, const uint8_t *p, const uint8_t *end,
                 return false;
             p += n;
             continue;
-        case 0x30:
+        case BR_TAG(BR_SPAN_KIND, BR_WIRE_VARINT):
             if (end - p < 2 || p[1] >= 0x80)
                 break;
             span->kind = p[1];
             p += 2;
             continue;
-        case 0x39:
+        case BR_TAG(BR_SPAN_START_TIME, BR_WIRE_I64):
             if (end - p < 9)
                 break;
             span->head.start_ns = br_load64(p + 1);
             p += 9;
             continue;
-        case 0x41:
+        case BR_TAG(BR_SPAN_END_TIME, BR_WIRE_I64):
             if (end - p < 9)
                 break;
             span->head.end_ns = br_load64(p + 1);
@@ -271,7 +276,7 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 2) {
+        if (f.number == BR_SCOPES_ITEMS) {
             w->item++;
             if (w->options->spans) {
                 span = span_slot(w, item, item->n_items + part->n_items, (size_t)(end - f.data));
@@ -282,8 +287,9 @@ static bool walk_scope_spans(struct br_walker *w, struct br_item *item, struct b
             if (!walk_span(w, f.data, p, span))
                 return false;
             part->n_items++;
-        } else if (f.number == 1 ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
-                                 : f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(w, f.data, p, DEPTH_SPAN)
+                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }
@@ -301,16 +307,16 @@ bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br
         p = br_walk_field(w, p, end, wires, sizeof wires, &f);
         if (!p)
             return false;
-        if (f.number == 2) {
+        if (f.number == BR_RESOURCES_SCOPES) {
             w->scope++;
             w->item = -1;
             if (!walk_scope_spans(w, item, part, f.data, p))
                 return false;
-        } else if (f.number == 1) {
+        } else if (f.number == BR_RESOURCES_RESOURCE) {
             if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_SPANS))
                 return false;
             br_walk_note_resource(w, part, &f, p);
-        } else if (f.number == 3 && !br_walk_string(w, f.data, f.value)) {
+        } else if (f.number == BR_RESOURCES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
             return false;
         }
     }

@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-enum { KEY = 1, VALUE = 2 }; /* KeyValue */
-
 static bool same(const void *a, size_t a_len, const void *b, size_t b_len)
 {
     return a_len == b_len && (!a_len || a == b || memcmp(a, b, a_len) == 0);
@@ -28,35 +26,31 @@ static struct br_attribute *append(struct br_attributes *m)
 }
 
 /* Values that lie apart are one message, which their concatenation is. */
-static bool join_values(struct br_attributes *m, struct br_value *v, const struct br_field *f)
+static bool join_values(struct br_attributes *m, struct br_value *ret, const uint8_t *p, size_t len)
 {
-    uint8_t *joined = br_arena_alloc(m->arena, v->len + (size_t)f->value);
+    const uint8_t *end = p + len;
+    uint8_t *joined = br_arena_alloc(m->arena, len), *out = joined;
+    struct br_field f;
     m->no_memory = m->no_memory || !joined;
     if (!joined)
         return false;
-    br_put_bytes(br_put_bytes(joined, v->data, v->len), f->data, (size_t)f->value);
-    *v = (struct br_value){joined, v->len + (size_t)f->value};
+    while (p < end && (p = br_field_next(p, end, &f)))
+        if (f.number == BR_KEYVALUE_VALUE && f.wire == BR_WIRE_LEN)
+            out = br_put_bytes(out, f.data, (size_t)f.value);
+    *ret = (struct br_value){joined, (size_t)(out - joined)};
     return true;
 }
 
-static bool read_attribute(struct br_attributes *m, struct br_attribute *piece, const uint8_t *p,
-                           const uint8_t *end)
+static bool read_attribute(struct br_attributes *m, struct br_attribute *piece, const uint8_t *data,
+                           size_t len)
 {
-    struct br_field f;
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read(data, len, &kv);
     piece->attribute = true;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.wire != BR_WIRE_LEN)
-            continue;
-        if (f.number == KEY) {
-            piece->key = f.data;
-            piece->key_len = (size_t)f.value;
-        } else if (f.number == VALUE && piece->value.len == 0) {
-            piece->value = (struct br_value){f.data, (size_t)f.value};
-        } else if (f.number == VALUE && !join_values(m, &piece->value, &f)) {
-            return false;
-        }
-    }
-    return true;
+    piece->key = kv.key;
+    piece->key_len = kv.key_len;
+    piece->value = kv.value;
+    return !kv.several || join_values(m, &piece->value, data, len);
 }
 
 void br_value_memo_release(struct br_value_memo *memo)
@@ -100,7 +94,7 @@ bool br_attributes_read(struct br_attributes *m, uint32_t field, const uint8_t *
             return false;
         piece->raw = at;
         piece->raw_len = (size_t)(p - at);
-        if (attribute && !read_attribute(m, piece, f.data, p))
+        if (attribute && !read_attribute(m, piece, f.data, (size_t)f.value))
             return false;
     }
     return true;
@@ -154,7 +148,7 @@ bool br_attributes_changed(const struct br_attributes *m)
 
 static size_t body_size(const struct br_attribute *p)
 {
-    return br_len_size(KEY, p->key_len) + br_len_size(VALUE, p->value.len);
+    return br_len_size(BR_KEYVALUE_KEY, p->key_len) + br_len_size(BR_KEYVALUE_VALUE, p->value.len);
 }
 
 size_t br_attributes_size(const struct br_attributes *m)
@@ -180,8 +174,8 @@ uint8_t *br_attributes_write(const struct br_attributes *m, uint8_t *out)
         }
         out = br_put_varint(out, BR_TAG(m->field, BR_WIRE_LEN));
         out = br_put_varint(out, body_size(p));
-        out = br_put_len(out, KEY, p->key, p->key_len);
-        out = br_put_len(out, VALUE, p->value.data, p->value.len);
+        out = br_put_len(out, BR_KEYVALUE_KEY, p->key, p->key_len);
+        out = br_put_len(out, BR_KEYVALUE_VALUE, p->value.data, p->value.len);
     }
     return out;
 }

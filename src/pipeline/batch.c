@@ -11,8 +11,11 @@
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
+#define ALONE_BYTES (1u << 20) /* profiles that are larger leave as they came */
 #define PIECES_TIMES 4 /* what the pieces of a batch may take: so many times its bytes, and these */
 #define PIECES_BYTES (1u << 20)
+#define AGAIN_FIRST_MS 50 /* late: a piece that is refused when others are not is tried again */
+#define AGAIN_MAX_MS 1000
 
 /* Late: an item whose data is in a batch. The batch owes what the item's account has lent it. */
 struct waiting {
@@ -33,6 +36,21 @@ struct batch {
     bool any_done;
     struct br_outcome outcome;  /* of the others */
     struct br_outcome rejection;
+    struct br_outcome refusal;  /* of pieces that were not taken for now, until the end */
+    uint32_t n_refused;         /* spans or samples in them */
+    struct br_list again;       /* late: of kept, which wait */
+    unsigned n_again;
+    bool several; /* pieces */
+    uint64_t delay_ms, until_ms; /* of the next try, and of the last */
+};
+
+/* Late: one of several pieces, of which attempts are sent. Who gets one may take its data. */
+struct kept {
+    struct br_list link; /* batch->again, while it waits */
+    struct batch *batch;
+    struct br_item *item;
+    struct br_outcome why;
+    struct br_timer timer;
 };
 
 /* The pieces of one batch while they are made. */
@@ -65,16 +83,22 @@ struct br_batcher {
     double *by_size, *by_timeout, *size_sum, *size_count;
 };
 
+/* What is gathered is in the merger, and not in parts. */
+static bool merging(const struct br_batcher *b)
+{
+    return b->merge && b->gathered->n_parts == 0;
+}
+
 static uint32_t gathered_items(const struct br_batcher *b)
 {
-    return b->merge ? br_merge_items(b->merge) : b->gathered->n_items;
+    return merging(b) ? br_merge_items(b->merge) : b->gathered->n_items;
 }
 
 static size_t gathered_size(const struct br_batcher *b)
 {
     if (!b->config.bytes)
         return gathered_items(b);
-    return b->merge ? br_merge_size(b->merge) : b->gathered->size;
+    return merging(b) ? br_merge_size(b->merge) : b->gathered->size;
 }
 
 /* So much is out there that no further batch may leave. */
@@ -128,9 +152,25 @@ static void tell_all(struct br_list *waiting, const struct br_outcome *o, uint32
     }
 }
 
-/* Where only some pieces were refused for good, that is a partial success. */
-static struct br_outcome outcome_of(const struct batch *batch)
+/* What was not taken in time is rejected where the rest was taken (OTLP, "Partial Success"): were all told
+ * to send all again, what was taken would come twice. */
+static void count_refused(struct batch *batch)
 {
+    if (!batch->n_refused)
+        return;
+    if (!batch->any_done) {
+        br_outcome_fold(&batch->outcome, &batch->refusal);
+        return;
+    }
+    batch->n_rejected += batch->n_refused;
+    batch->refusal.verdict = BR_REJECT;
+    br_outcome_fold(&batch->rejection, &batch->refusal);
+}
+
+/* Where only some pieces were refused for good, that is a partial success. */
+static struct br_outcome outcome_of(struct batch *batch)
+{
+    count_refused(batch);
     struct br_outcome o = batch->outcome;
     if (!batch->rejection.status && !batch->rejection.text[0] && !batch->n_rejected)
         return o;
@@ -159,10 +199,10 @@ static void end_batch(struct batch *batch)
         b->on_end(b->on_end_arg);
 }
 
-static void on_piece(struct br_item *item, void *arg)
+static void end_piece(struct batch *batch, struct br_item *item, const struct br_outcome *o)
 {
-    struct batch *batch = arg;
-    const struct br_outcome *o = &item->outcome;
+    bool ends = !batch->batcher || batch->batcher->node->ending;
+    bool kept = item->done == NULL; /* whose data is here still */
     if (batch->batcher)
         weigh(batch->batcher, 0, item->weight);
     if (o->verdict != BR_DONE)
@@ -170,12 +210,105 @@ static void on_piece(struct br_item *item, void *arg)
     if (o->verdict == BR_REJECT) {
         batch->n_rejected += item->n_items;
         br_outcome_fold(&batch->rejection, o);
+    } else if (o->verdict == BR_RETRY && kept && !ends) {
+        batch->n_refused += item->n_items;
+        br_outcome_fold(&batch->refusal, o);
     } else {
         batch->any_done = batch->any_done || o->verdict == BR_DONE;
         br_outcome_fold(&batch->outcome, o);
     }
-    if (--batch->n_pieces == 0)
+    batch->n_pieces--;
+}
+
+/* One that is tried again has ended. */
+static void end_kept(struct kept *k, const struct br_outcome *o)
+{
+    br_host_timer_stop(k->item->host, &k->timer);
+    br_list_remove(&k->link);
+    end_piece(k->batch, k->item, o);
+    br_item_done(k->item);
+    br_free(k);
+}
+
+/* Nothing was taken, or the batcher ends: those that wait for another try are the senders' again. */
+static void end_again(struct batch *batch)
+{
+    while (!br_list_empty(&batch->again)) {
+        struct kept *k = br_container_of(batch->again.next, struct kept, link);
+        struct br_outcome why = k->why;
+        batch->n_again--;
+        end_kept(k, &why);
+    }
+}
+
+static void check_batch(struct batch *batch)
+{
+    if (!batch->any_done && batch->n_pieces == batch->n_again)
+        end_again(batch);
+    if (batch->n_pieces == 0)
         end_batch(batch);
+}
+
+static void send_kept(struct kept *k);
+
+static void on_again(struct br_timer *t)
+{
+    struct kept *k = br_container_of(t, struct kept, timer);
+    br_list_remove(&k->link);
+    k->batch->n_again--;
+    send_kept(k);
+}
+
+/* Tries again what was refused for now while others are under way or done. False when that is of no use any
+ * more. */
+static bool kept_again(struct kept *k, const struct br_outcome *o)
+{
+    struct batch *batch = k->batch;
+    struct br_batcher *b = batch->batcher;
+    bool alone = !batch->any_done && batch->n_pieces - batch->n_again == 1;
+    if (!b || b->node->ending || alone || br_host_mono_ms(b->host) >= batch->until_ms ||
+        !br_host_timer(b->host, &k->timer, batch->delay_ms, on_again))
+        return false;
+    k->why = *o;
+    br_list_append(&batch->again, &k->link);
+    batch->n_again++;
+    batch->delay_ms = batch->delay_ms * 2 < AGAIN_MAX_MS ? batch->delay_ms * 2 : AGAIN_MAX_MS;
+    return true;
+}
+
+static void on_kept(struct br_item *attempt, void *arg)
+{
+    struct kept *k = arg;
+    struct batch *batch = k->batch;
+    const struct br_outcome *o = &attempt->outcome;
+    if (o->verdict == BR_RETRY && kept_again(k, o))
+        return;
+    if (o->verdict == BR_DONE)
+        batch->delay_ms = AGAIN_FIRST_MS;
+    end_kept(k, o);
+    check_batch(batch);
+}
+
+static void send_kept(struct kept *k)
+{
+    struct batch *batch = k->batch;
+    struct br_item *attempt = br_item_attempt(k->item, on_kept, k);
+    if (attempt) {
+        br_consume(batch->batcher->next, attempt);
+        return;
+    }
+    struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "batch: out of memory");
+    if (kept_again(k, &o))
+        return;
+    end_kept(k, &o);
+    check_batch(batch);
+}
+
+static void on_piece(struct br_item *item, void *arg)
+{
+    struct batch *batch = arg;
+    end_piece(batch, item, &item->outcome);
+    check_batch(batch);
 }
 
 /* --- Merging --------------------------------------------------------------------------------- */
@@ -290,9 +423,25 @@ static int make_pieces(struct br_batcher *b, struct br_item *whole, struct piece
 
 static void on_timer(struct br_timer *t);
 
+/* Late, and not for a queue, which weighs what it gets. False when there is no memory. */
+static bool send_late(struct batch *batch, struct br_item *item)
+{
+    struct kept *k = br_calloc(1, sizeof *k);
+    if (!k)
+        return false;
+    item->waits = true;
+    br_list_init(&k->link);
+    k->batch = batch;
+    k->item = item;
+    send_kept(k);
+    return true;
+}
+
 static void send_piece(struct batch *batch, struct br_item *item)
 {
     struct br_batcher *b = batch->batcher;
+    if (b->config.late && !b->config.weight && batch->several && send_late(batch, item))
+        return;
     item->done = on_piece;
     item->done_arg = batch;
     item->keeps_debt = item->waits = b->config.late;
@@ -306,8 +455,14 @@ static void send_piece(struct batch *batch, struct br_item *item)
 static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces *pieces)
 {
     struct br_list *l;
-    *batch = (struct batch){.batcher = b, .outcome = BR_OUTCOME_DONE, .rejection = BR_OUTCOME_DONE};
+    *batch = (struct batch){.batcher = b,
+                            .outcome = BR_OUTCOME_DONE,
+                            .rejection = BR_OUTCOME_DONE,
+                            .refusal = BR_OUTCOME_DONE,
+                            .delay_ms = AGAIN_FIRST_MS,
+                            .until_ms = br_host_mono_ms(b->host) + BR_BATCH_PATIENCE_MS};
     br_list_init(&batch->waiting);
+    br_list_init(&batch->again);
     while ((l = br_list_shift(&b->waiting))) {
         batch->n += br_container_of(l, struct waiting, link)->n;
         br_list_append(&batch->waiting, l);
@@ -315,6 +470,7 @@ static void send_pieces(struct br_batcher *b, struct batch *batch, struct pieces
     br_list_append(&b->out, &batch->link);
     for (l = pieces->items.next; l != &pieces->items; l = l->next)
         batch->n_pieces++;
+    batch->several = batch->n_pieces > 1;
     while ((l = br_list_shift(&pieces->items))) {
         struct br_item *item = br_container_of(l, struct br_item, link);
         *b->size_sum += item->n_items;
@@ -362,8 +518,7 @@ static bool leave(struct br_batcher *b)
     struct br_item *fresh = new_batch(b);
     br_list_init(&pieces.items);
     if (!batch || !fresh ||
-        (b->merge && b->gathered->n_parts == 0 && br_merge_items(b->merge) &&
-         merge_take(b)) ||
+        (merging(b) && br_merge_items(b->merge) && merge_take(b)) ||
         make_pieces(b, b->gathered, &pieces)) {
         br_free(batch);
         br_item_free(fresh);
@@ -394,21 +549,32 @@ static void refuse(struct br_item *item, const char *why)
     br_item_retry(item, BR_STATUS_UNAVAILABLE, 1000, why);
 }
 
+/* What is a batch by itself, or so large that merging it would hold the worker up, is not merged. */
+static bool alone(const struct br_batcher *b, const struct br_item *item)
+{
+    size_t size = b->config.bytes ? item->size : item->n_items;
+    return !blocked(b) && item->n_items > 0 &&
+           ((b->config.min_size && size >= b->config.min_size) || item->size > ALONE_BYTES);
+}
+
 /* Puts the item's data, or all it says, into what is gathered, with what is owed for it. */
 static int gather(struct br_batcher *b, struct br_item *item, struct br_debt *debt)
 {
-    if (b->merge && b->gathered->n_parts)
-        return BR_EFULL; /* a merged batch that could not leave */
-    if (!b->merge)
+    if (b->merge && !merging(b))
+        return BR_EFULL; /* a batch that could not leave */
+    bool merges = b->merge && !alone(b, item);
+    if (b->merge && !merges && gathered_any(b))
+        return BR_EFULL; /* what is gathered leaves before it */
+    if (!merges)
         br_item_hold(item, BR_HOLDER_BATCHES);
-    int rc = b->merge ? merge_add(b, item) : br_item_absorb(b->gathered, item);
+    int rc = merges ? merge_add(b, item) : br_item_absorb(b->gathered, item);
     if (rc)
         return rc;
     (void)br_debt_move(&b->gathered->debt, debt, debt->n_held);
     b->gathered->weight += item->weight;
     weigh(b, item->weight, 0);
     item->weight = 0;
-    if (b->merge)
+    if (merges)
         br_item_clear_parts(item);
     return 0;
 }
@@ -505,7 +671,7 @@ void br_batcher_add(struct br_batcher *b, struct br_item *item)
         br_item_done(item);
     if (blocked(b)) {
         b->overdue = b->overdue || full(b) || b->config.timeout_ms == 0;
-    } else if (full(b)) {
+    } else if (full(b) || (b->merge && !merging(b))) {
         *b->by_size += 1;
         (void)leave(b);
     } else if (b->config.timeout_ms == 0) {
@@ -595,7 +761,10 @@ void br_batcher_free(struct br_batcher *b)
         struct batch *batch = br_container_of(b->out.next, struct batch, link);
         br_outcome_fold(&batch->outcome, &o);
         batch->batcher = NULL;
+        end_again(batch);
         tell_waiting(batch);
+        if (batch->n_pieces == 0)
+            br_free(batch);
     }
     if (b->config.late)
         br_debt_forgive(&b->gathered->debt, b->signal);

@@ -9,7 +9,9 @@
  * have left and not ended, no batch leaves; what comes is gathered until the next batch has its size (at
  * least BR_BATCH_WAIT_ITEMS or _BYTES), then refused. Late acknowledgement: an item is finished as its
  * batch is, of which everybody behind it knows that somebody waits for its delivery (br_item.waits).
- * What a batch was refused in part each of its items hears in its share.
+ * What a batch was refused in part each of its items hears in its share. A piece of a batch that was cut
+ * which is refused for now while others are under way or done is tried again; when BR_BATCH_PATIENCE_MS have
+ * passed it is the rejected part of a success. Where nothing was taken the senders hear so at once.
  *
  * A request that what is gathered has no room for makes it leave first; one that an empty batch has
  * no room for is rejected. The pieces of a batch that is cut take at most four times its bytes and
@@ -23,6 +25,7 @@
 #include "pipeline/component.h"
 
 #define BR_BATCH_KEPT_MAX 4
+#define BR_BATCH_PATIENCE_MS 10000
 #define BR_BATCH_OUT_MAX 16
 #define BR_BATCH_WAIT_ITEMS 8192
 #define BR_BATCH_WAIT_BYTES (8u << 20)

@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "config/kind.h"
 #include "config/option.h"
 #include "pipeline/host.h"
 #include "pipeline/item.h"
@@ -33,12 +34,6 @@ static inline void br_consume(struct br_consumer *next, struct br_item *item)
 {
     next->consume(next, item);
 }
-
-enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };
-
-/* "receiver", and "receivers" as the config's section is called. */
-const char *br_kind_name(enum br_kind kind);
-const char *br_kind_section(enum br_kind kind);
 
 #define BR_SIGNAL_BIT(signal) (1u << (signal))
 #define BR_BOTH_SIGNALS 3u
@@ -106,9 +101,6 @@ double *br_node_metric(struct br_node *node, enum br_metric_type type, const cha
 
 /* Says that everything the node held is finished or handed on. Once, after drain was called. */
 void br_node_drained(struct br_node *node);
-
-/* The registry: every component that is built in, NULL-terminated, sorted by kind and name. */
-extern const struct br_component *const br_components[];
 
 /* The component of that kind with the name or alias, or NULL. */
 const struct br_component *br_component_find(const struct br_component *const *registry,

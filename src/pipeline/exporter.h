@@ -119,7 +119,6 @@ void br_retry_divide(struct br_retry *r, const struct br_divider *divider);
  * br_client_config.on_reachable. */
 void br_retry_reachable(void *node);
 
-bool br_retry_idle(const struct br_retry *r);
 void br_retry_free(struct br_retry *r); /* items still held are finished with BR_RETRY */
 
 /* --- Queue ----------------------------------------------------------------------------------- */

@@ -7,15 +7,21 @@
 #include "pipeline/debt.h"
 #include "pipeline/lane.h"
 
+#define APART_COST 1024 /* of an item that goes on alone, beside its data */
+
 struct end {
     struct br_fanout_end config;
     struct br_lane *lane;
+    size_t apart; /* bytes that it goes on with alone */
 };
 
 struct br_fanout {
     struct br_consumer input;
     struct br_host *host;
     bool closing;
+    unsigned n_apart; /* groups of which only those are left that go on alone */
+    void (*on_end)(void *arg);
+    void *on_end_arg;
     size_t n;
     struct end ends[];
 };
@@ -34,6 +40,8 @@ struct share {
     struct br_debt debt; /* REFUSED: what the destination has left of it */
     bool lent;           /* REFUSED: `debt` is all of it */
     bool rejected;
+    bool lags;    /* REFUSED: because it goes on alone with all that it may */
+    size_t apart; /* bytes, while it goes on alone */
 };
 
 /* One item that is not finished. */
@@ -43,6 +51,8 @@ struct group {
     struct br_account *account;
     unsigned n_under_way, n_held;
     bool taken;                 /* one has ended for good: nothing goes back to the sender */
+    bool apart;                 /* the item has ended; neither it nor the account is there any more */
+    enum br_signal signal;
     struct br_outcome outcome;  /* of those that have ended for good */
     struct br_outcome refusal;  /* of the others */
     struct share shares[];
@@ -65,10 +75,11 @@ static void fold(struct br_outcome *into, const struct br_outcome *o)
 
 static void group_step(struct group *g);
 
-/* Who waited for the delivery hears that it was not everywhere. */
+/* Who waited for the delivery hears that it was not everywhere, and is not to send it again to all. */
 static void say_lost(struct share *s)
 {
     struct br_outcome *o = &s->group->outcome;
+    o->n_rejected = s->group->item->n_items;
     if (!o->text[0])
         (void)snprintf(o->text, sizeof o->text, "%s did not take it in time, and goes without it",
                        end_of(s)->config.name);
@@ -135,7 +146,7 @@ static void hold(struct share *s)
     if (g->fanout->closing)
         lose(s, "shutdown", "shutting down");
     else if (e->config.final)
-        lose(s, "retries_exhausted", g->refusal.text);
+        lose(s, s->lags ? "lagging" : "retries_exhausted", g->refusal.text);
     else if (!(own = make_held(s)))
         lose(s, "no_memory", "out of memory");
     if (own && br_lane_hold(e->lane, own, waits ? on_lane_end : NULL, s) && waits) {
@@ -185,13 +196,70 @@ static void give_back(struct group *g)
     group_end(g, &g->refusal);
 }
 
+/* --- Going on alone -------------------------------------------------------------------------- */
+
+/* Nobody but such as can go on alone is left of what another one has taken. */
+static bool may_part(const struct group *g)
+{
+    bool may = g->taken && g->n_under_way && !g->n_held && !g->apart && !g->item->waits;
+    for (size_t i = 0; i < g->fanout->n; i++)
+        may = may && (g->shares[i].fate != UNDER_WAY || g->fanout->ends[i].config.apart_bytes);
+    return may;
+}
+
+static void part(struct group *g)
+{
+    for (size_t i = 0; i < g->fanout->n; i++) {
+        struct share *s = &g->shares[i];
+        if (s->fate != UNDER_WAY)
+            continue;
+        s->apart = g->item->size + APART_COST;
+        end_of(s)->apart += s->apart;
+    }
+    g->apart = true;
+    g->fanout->n_apart++;
+    say_rejected(g, &g->outcome);
+    br_account_close(g->account);
+    br_item_finish(g->item, &g->outcome);
+    g->item = NULL;
+    g->account = NULL;
+}
+
+static void part_end(struct group *g)
+{
+    struct br_fanout *f = g->fanout;
+    f->n_apart--;
+    br_free(g);
+    if (f->on_end)
+        f->on_end(f->on_end_arg);
+}
+
+/* One that went on alone has ended. */
+static void on_apart(struct share *s, struct br_item *child)
+{
+    struct group *g = s->group;
+    const struct br_outcome *o = &child->outcome;
+    const char *reason = g->fanout->closing ? "shutdown" : "retries_exhausted";
+    end_of(s)->apart -= s->apart;
+    s->fate = OVER;
+    if (o->verdict == BR_DONE)
+        return;
+    br_lane_lost(end_of(s)->lane, g->signal, child->n_held, o->text);
+    br_item_settle(child, o->verdict == BR_RETRY ? BR_FATE_DROPPED : BR_FATE_REJECTED, reason,
+                   child->n_held);
+}
+
 static void group_step(struct group *g)
 {
-    if (g->taken)
+    if (g->taken && !g->apart)
         hold_refused(g);
+    if (may_part(g))
+        part(g);
     if (g->n_under_way || g->n_held)
         return;
-    if (g->taken)
+    if (g->apart)
+        part_end(g);
+    else if (g->taken)
         group_end(g, &g->outcome);
     else
         give_back(g);
@@ -209,7 +277,9 @@ static void on_share(struct br_item *child, void *arg)
     struct group *g = s->group;
     const struct br_outcome *o = &child->outcome;
     g->n_under_way--;
-    if (o->verdict == BR_RETRY) {
+    if (g->apart) {
+        on_apart(s, child);
+    } else if (o->verdict == BR_RETRY) {
         s->lent = child->n_held == br_account_size(g->account);
         if (s->lent)
             (void)br_debt_move(&s->debt, &child->debt, child->n_held);
@@ -227,17 +297,46 @@ static void on_share(struct br_item *child, void *arg)
 
 /* --- The beginning --------------------------------------------------------------------------- */
 
+/* It goes on alone with as much as it may. */
+static bool is_behind(const struct end *e)
+{
+    return e->config.apart_bytes && e->apart >= e->config.apart_bytes;
+}
+
+/* Where all are, the sender has to wait for them. */
+static bool all_behind(const struct br_fanout *f)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        n += is_behind(&f->ends[i]);
+    return n == f->n;
+}
+
+/* The data for one destination, without debt. NULL when there is no memory. */
+static struct br_item *make_child(const struct group *g, const struct end *e)
+{
+    struct br_item *child = br_item_twin(g->item);
+    if (!child || !e->config.apart_bytes)
+        return child;
+    child->metadata = NULL; /* it may outlive the item */
+    if (br_item_keep_metadata(child, g->item))
+        return child;
+    br_item_free(child);
+    return NULL;
+}
+
 static void share_out(struct group *g, size_t i)
 {
     struct share *s = &g->shares[i];
     const struct end *e = end_of(s);
     struct br_outcome o;
-    if (br_lane_waits(e->lane)) {
+    s->lags = is_behind(e) && !all_behind(g->fanout);
+    if (s->lags || br_lane_waits(e->lane)) {
         o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "%s lags behind", e->config.name);
         refuse(s, &o);
         return;
     }
-    struct br_item *child = br_item_twin(g->item);
+    struct br_item *child = make_child(g, e);
     if (!child || !br_account_lend(g->account, i, &child->debt)) {
         br_item_free(child);
         o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
@@ -265,6 +364,7 @@ static void fanout_consume(struct br_consumer *self, struct br_item *item)
     g->fanout = f;
     g->item = item;
     g->account = account;
+    g->signal = item->signal;
     g->outcome = g->refusal = BR_OUTCOME_DONE;
     g->n_under_way = 1; /* until all have theirs */
     for (size_t i = 0; i < f->n; i++)
@@ -323,11 +423,13 @@ bool br_fanout_idle(const struct br_fanout *f)
     for (size_t i = 0; i < f->n; i++)
         if (!br_lane_idle(f->ends[i].lane))
             return false;
-    return true;
+    return f->n_apart == 0;
 }
 
 void br_fanout_on_end(struct br_fanout *f, void (*fn)(void *arg), void *arg)
 {
+    f->on_end = fn;
+    f->on_end_arg = arg;
     for (size_t i = 0; i < f->n; i++)
         br_lane_on_end(f->ends[i].lane, fn, arg);
 }

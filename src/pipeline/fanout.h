@@ -6,7 +6,13 @@
  * nor refused it for good, is it the sender's again: then nothing of it is kept here.
  *
  * The sender also waits for what is held where somebody waits for the item's delivery
- * (br_item.waits), or where the destination answers when it has delivered.
+ * (br_item.waits), or where the destination answers when it has delivered. Where one goes without the item
+ * after all, that is a partial success of which nothing was taken there: its sender is told, and does not
+ * send it to everybody again.
+ *
+ * One that tries again by itself for a long time (`final`) would hold up the others through their sender:
+ * within a bound it goes on alone, and what it gives up then is lost to it. Over the bound it gets nothing
+ * as long as another one takes the data.
  *
  * To the ledger the item is one, however many destinations there are (debt.h).
  */
@@ -21,6 +27,8 @@ struct br_fanout_end {
     const char *kind, *id;     /* label of its metrics: exporter="otlp/tempo"; borrowed until return */
     bool delivers;             /* DONE from it means delivered, not just taken */
     bool final;                /* RETRY from it means that it has given up: nothing is held for it */
+    size_t apart_bytes;        /* final ones: what it may go on with alone when others have ended, so that
+                                  the sender does not wait for it; 0: the sender does */
 };
 
 /* service::fanout. */

@@ -223,7 +223,11 @@ static int create(struct br_graph *g, struct place *p, struct br_err *err)
         return no_memory(err);
     }
     if (c->kind == BR_EXPORTER) {
-        br_ledger_init(&p->ledger, g->host->metrics, node->id);
+        if (br_ledger_init(&p->ledger, g->host->metrics, node->id)) {
+            br_free(node->state);
+            node->state = NULL;
+            return no_memory(err);
+        }
         node->ledger = &p->ledger;
     }
     int rc = c->create ? c->create(node, err) : 0;

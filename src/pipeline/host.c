@@ -24,8 +24,7 @@ int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_poo
     h->metrics = br_metrics_new();
     if (!h->metrics)
         return BR_ENOMEM;
-    br_ledger_init(&h->ledger, h->metrics, NULL);
-    return 0;
+    return br_ledger_init(&h->ledger, h->metrics, NULL);
 }
 
 void br_host_release(struct br_host *h)

@@ -133,7 +133,8 @@ int br_item_add_part(struct br_item *item, const struct br_part *part)
     return 0;
 }
 
-void br_item_take_debt(struct br_item *item, struct br_item *from)
+/* Moves up to n_items of what `from` owes to `item`. */
+static void item_take_debt(struct br_item *item, struct br_item *from)
 {
     (void)br_debt_move(&item->debt, &from->debt, item->n_items);
 }
@@ -173,16 +174,22 @@ int br_item_absorb(struct br_item *into, struct br_item *from)
     return 0;
 }
 
-bool br_item_keep_metadata(struct br_item *into, const struct br_item *from)
+size_t br_item_metadata_len(const struct br_item *item)
 {
-    const char *end = from->metadata;
+    const char *end = item->metadata;
     while (end && *end) {
         const char *value = end + strlen(end) + 1;
         end = value + strlen(value) + 1;
     }
-    if (!from->metadata)
+    return end ? (size_t)(end - item->metadata) + 1 : 0;
+}
+
+bool br_item_keep_metadata(struct br_item *into, const struct br_item *from)
+{
+    size_t len = br_item_metadata_len(from);
+    if (!len)
         return true;
-    into->metadata = br_arena_strndup(&into->arena, from->metadata, (size_t)(end - from->metadata));
+    into->metadata = br_arena_strndup(&into->arena, from->metadata, len - 1);
     return into->metadata != NULL;
 }
 
@@ -351,11 +358,6 @@ static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *
     return rc;
 }
 
-int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out)
-{
-    return write_parts(part, 1, pool, out);
-}
-
 int br_item_write(const struct br_item *item, struct br_rope *out)
 {
     return write_parts(item->parts, item->n_parts, item->host->pool, out);
@@ -403,7 +405,7 @@ struct br_item *br_item_child(struct br_item *item)
     if (!child)
         return NULL;
     inherit(child, item);
-    br_item_take_debt(child, item);
+    item_take_debt(child, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
     return child;
@@ -415,7 +417,7 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
     if (!child)
         return NULL;
     inherit(child, item);
-    br_item_take_debt(child, item);
+    item_take_debt(child, item);
     child->attempt = true;
     child->done = done;
     child->done_arg = arg;
@@ -438,7 +440,7 @@ void br_item_orphan(struct br_item *attempt, const char *reason)
 void br_item_adopt(struct br_item *item, struct br_item *piece)
 {
     inherit(piece, item);
-    br_item_take_debt(piece, item);
+    item_take_debt(piece, item);
     if (item->n_children++ == 0)
         item->outcome = BR_OUTCOME_DONE;
 }

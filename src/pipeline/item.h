@@ -157,6 +157,9 @@ int br_item_add_part(struct br_item *item, const struct br_part *part);
  * nothing moved. */
 int br_item_absorb(struct br_item *into, struct br_item *from);
 
+/* Bytes of the metadata, with the empty name that ends it; 0: it has none. */
+size_t br_item_metadata_len(const struct br_item *item);
+
 /* Gives `into`, which has none, a copy of the client metadata of `from`. False when there is no
  * memory. */
 bool br_item_keep_metadata(struct br_item *into, const struct br_item *from);
@@ -181,9 +184,8 @@ const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len);
 /* Bytes a part takes on the wire. */
 size_t br_part_size(const struct br_part *part);
 
-/* Appends the part, or all parts of an item, to a rope as they go on the wire. Returns 0 or
- * BR_ENOMEM (a part may have been appended). */
-int br_part_write(const struct br_part *part, struct br_pool *pool, struct br_rope *out);
+/* Appends all parts of an item to a rope as they go on the wire. Returns 0 or BR_ENOMEM (some may
+ * have been appended). */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
 /* A child of `item` that refers to all its parts and takes its debt. Its outcome folds into the
@@ -208,9 +210,6 @@ void br_item_orphan(struct br_item *attempt, const char *reason);
 
 /* Makes `piece`, a part of the data of `item`, its child and gives it its share of the debt. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
-
-/* Moves up to n_items of what `from` owes to `item`. */
-void br_item_take_debt(struct br_item *item, struct br_item *from);
 
 /* The parent may finish once its children have: the counterpart of the first br_item_child. */
 void br_item_release_parent(struct br_item *item);

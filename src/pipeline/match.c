@@ -12,11 +12,6 @@
 #define ARENA_MAX (64u << 20)
 #define NO_SERVICE "<nil-service-name>" /* as the Collector calls it */
 
-enum { SCOPE_NAME = 1, SCOPE_VERSION = 2 };
-enum { SPAN_NAME = 5, SPAN_KIND = 6, SPAN_ATTRIBUTES = 9 };
-enum { RESOURCE_ATTRIBUTES = 1 };
-enum { PROFILE_SAMPLE_TYPE = 1 };
-
 /* --- Texts ----------------------------------------------------------------------------------- */
 
 static bool match_text(struct br_matcher *m, const struct match_texts *texts, const void *data,
@@ -143,11 +138,12 @@ static void read_resource(struct br_matcher *m)
         asked =
             asked || (m->matches[i] && (m->matches[i]->services.n || m->matches[i]->resources.n));
     m->resource[0] = m->resource[1] = true;
-    if (!asked || !listed(m, br_attributes_read(&m->list, RESOURCE_ATTRIBUTES, data, len)))
+    if (!asked || !listed(m, br_attributes_read(&m->list, BR_RESOURCE_ATTRIBUTES, data, len)))
         return;
     static const char key[] = "service.name";
     const struct br_attribute *service = br_attributes_find(&m->list, key, sizeof key - 1);
-    struct br_any name = {BR_VALUE_STRING, 0, (const uint8_t *)NO_SERVICE, sizeof NO_SERVICE - 1};
+    struct br_any name = {
+        .type = BR_VALUE_STRING, .data = (const uint8_t *)NO_SERVICE, .len = sizeof NO_SERVICE - 1};
     if (service)
         name = br_any_read(service->value);
     for (int i = 0; i < BR_MATCHES; i++) {
@@ -173,8 +169,9 @@ static bool match_libraries(struct br_matcher *m, const struct br_match *match)
 {
     for (size_t i = 0; i < match->n_libraries; i++) {
         const struct match_library *l = &match->libraries[i];
-        struct br_entry name = text_field(m->groups.scope, m->groups.scope_len, SCOPE_NAME);
-        struct br_entry version = text_field(m->groups.scope, m->groups.scope_len, SCOPE_VERSION);
+        struct br_entry name = text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_NAME);
+        struct br_entry version =
+            text_field(m->groups.scope, m->groups.scope_len, BR_SCOPE_VERSION);
         if (!match_text(m, &l->name, name.data, name.len) ||
             (l->version.n && !match_text(m, &l->version, version.data, version.len)))
             return false;
@@ -191,10 +188,10 @@ static bool match_sample_type(struct br_matcher *m, int i)
     if (!match->sample_types.n || m->item->signal == BR_TRACES)
         return !match->sample_types.n;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(PROFILE_SAMPLE_TYPE))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE))
             continue;
         for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &inner));)
-            if (br_scan_tag(&inner) == BR_SCAN_VARINT(1))
+            if (br_scan_tag(&inner) == BR_SCAN_VARINT(BR_VALUE_TYPE_TYPE))
                 index = inner.value;
     }
     struct br_entry name = br_dictionary_string(&m->view, (uint32_t)index);
@@ -252,7 +249,7 @@ static bool function_matches(struct br_matcher *m, int i, uint64_t index)
     uint64_t name = 0;
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(1))
+        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_FUNCTION_NAME))
             name = f.value;
     *memo = name_matches(m, i, name) ? YES : NO;
     return *memo == YES;
@@ -270,10 +267,11 @@ static bool location_matches(struct br_matcher *m, int i, uint64_t index)
     struct br_field f, line;
     *memo = NO;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(3))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_LOCATION_LINES))
             continue;
         for (const uint8_t *q = f.data; q && q < p && (q = br_scan(q, p, &line));)
-            if (br_scan_tag(&line) == BR_SCAN_VARINT(1) && function_matches(m, i, line.value))
+            if (br_scan_tag(&line) == BR_SCAN_VARINT(BR_LINE_FUNCTION) &&
+                function_matches(m, i, line.value))
                 *memo = YES;
     }
     return *memo == YES;
@@ -292,9 +290,10 @@ static bool stack_matches(struct br_matcher *m, int i, uint64_t index)
     *memo = NO;
     while (p < end && (p = br_scan(p, end, &f))) {
         uint64_t location;
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(1) && location_matches(m, i, f.value))
+        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_STACK_LOCATIONS) &&
+            location_matches(m, i, f.value))
             *memo = YES;
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(1))
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_STACK_LOCATIONS))
             for (const uint8_t *q = f.data; q && q < p && (q = br_scan_varint(q, p, &location));)
                 if (location_matches(m, i, location))
                     *memo = YES;
@@ -308,7 +307,7 @@ static bool match_functions(struct br_matcher *m, int i, const struct br_visit *
     uint64_t stack = 0;
     struct br_field f;
     while (p < end && (p = br_scan(p, end, &f)))
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(1))
+        if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_SAMPLE_STACK))
             stack = f.value;
     return stack_matches(m, i, stack);
 }
@@ -330,9 +329,9 @@ static bool match_span(struct br_matcher *m, const struct br_match *match, const
     if (!match->span_names.n && !match->span_kinds.n)
         return true;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_LEN(SPAN_NAME))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_SPAN_NAME))
             name = (struct br_entry){f.data, (uint32_t)f.value};
-        else if (br_scan_tag(&f) == BR_SCAN_VARINT(SPAN_KIND))
+        else if (br_scan_tag(&f) == BR_SCAN_VARINT(BR_SPAN_KIND))
             kind = f.value;
     }
     return (!match->span_names.n || match_text(m, &match->span_names, name.data, name.len)) &&
@@ -343,7 +342,7 @@ static bool match_span(struct br_matcher *m, const struct br_match *match, const
 static bool read_attributes(struct br_matcher *m, const struct br_visit *v)
 {
     if (m->item->signal == BR_TRACES)
-        return br_attributes_read(&m->list, SPAN_ATTRIBUTES, v->body, v->len);
+        return br_attributes_read(&m->list, BR_SPAN_ATTRIBUTES, v->body, v->len);
     br_attributes_clear(&m->list);
     if (!m->common_read) {
         br_attributes_clear(&m->common);

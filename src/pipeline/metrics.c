@@ -167,8 +167,9 @@ static double *entry(struct br_ledger *l, enum br_metric_type type, const char *
     return number;
 }
 
-void br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter)
+int br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter)
 {
+    bool lost = false;
     l->metrics = m;
     l->exporter = exporter;
     for (enum br_signal s = BR_TRACES; s < BR_SIGNALS; s++) {
@@ -178,7 +179,12 @@ void br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *expor
         l->held[s] = entry(l, BR_GAUGE, "held", s, NULL);
         l->dropped_other[s] = entry(l, BR_COUNTER, "dropped", s, "other");
         l->empty[s] = exporter ? NULL : entry(l, BR_COUNTER, "empty_requests", s, NULL);
+        const double *const numbers[] = {l->received[s], l->sent[s],          l->rejected[s],
+                                         l->held[s],     l->dropped_other[s], l->empty[s]};
+        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+            lost = lost || numbers[i] == &m->lost;
     }
+    return lost ? BR_ENOMEM : 0;
 }
 
 void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n)

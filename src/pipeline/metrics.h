@@ -49,8 +49,9 @@ struct br_ledger {
     const char *exporter;         /* id, borrowed for the ledger's life; NULL: it is the worker's */
 };
 
-/* Makes the ledger's metrics: braid_ledger_*; or, with the id of an exporter, braid_exporter_*. */
-void br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter);
+/* Makes the ledger's metrics: braid_ledger_*; or, with the id of an exporter, braid_exporter_*. Returns 0,
+ * or BR_ENOMEM where one of them has no place: the sum of the others would not be right. */
+int br_ledger_init(struct br_ledger *l, struct br_metrics *m, const char *exporter);
 
 /* Counts `n` items that were given up for a reason ("lagging", "retries_exhausted", ...). */
 void br_ledger_dropped(struct br_ledger *l, enum br_signal signal, const char *reason, uint32_t n);

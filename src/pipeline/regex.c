@@ -117,7 +117,7 @@ static void start(struct br_regex_time *t)
 }
 
 /* The thread's own clock is dear to read: not before the other says that it could be time. */
-bool br_regex_time_spent(struct br_regex_time *t)
+static bool regex_time_spent(struct br_regex_time *t)
 {
     if (t->spent)
         return true;
@@ -159,7 +159,7 @@ static int match(const struct br_regex *r, const pcre2_code *pattern, const void
     size_t stride = stride_of(r, len);
     int rc;
     for (bool more = true; more;) {
-        if (r->time && br_regex_time_spent(r->time))
+        if (r->time && regex_time_spent(r->time))
             return BR_EFULL;
         more = len - start >= stride;
         rc = match_within(r, pattern, subject, len, start, more ? start + stride - 1 : PCRE2_UNSET,

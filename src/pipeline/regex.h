@@ -28,7 +28,6 @@ struct br_regex_time {
  * matching takes for each of `size` bytes. Once it is spent all that is left to match is BR_EFULL.
  */
 void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size);
-bool br_regex_time_spent(struct br_regex_time *t);
 
 /* What the patterns of one owner share; not for several threads at a time. Zeroed at first. */
 struct br_regex {

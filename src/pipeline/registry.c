@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/component.h"
+#include "pipeline/registry.h"
 
 extern const struct br_component br_adaptive_extension;
 extern const struct br_component br_attributes_processor;
@@ -12,6 +12,7 @@ extern const struct br_component br_health_check_extension;
 extern const struct br_component br_join_processor;
 extern const struct br_component br_memory_limiter_processor;
 extern const struct br_component br_nop_exporter;
+extern const struct br_component br_nop_receiver;
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlp_receiver;
 extern const struct br_component br_otlphttp_exporter;
@@ -24,6 +25,7 @@ extern const struct br_component br_redaction_processor;
 extern const struct br_component br_resource_processor;
 
 const struct br_component *const br_components[] = {
+    &br_nop_receiver,
     &br_otlp_receiver,
     &br_pprof_receiver,
     &br_pyroscope_receiver,

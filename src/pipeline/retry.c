@@ -397,11 +397,6 @@ struct br_consumer *br_retry_input(struct br_retry *r)
     return &r->input;
 }
 
-bool br_retry_idle(const struct br_retry *r)
-{
-    return br_list_empty(&r->held);
-}
-
 void br_retry_free(struct br_retry *r)
 {
     if (!r)

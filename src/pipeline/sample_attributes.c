@@ -6,30 +6,22 @@
 #include "base/steps.h"
 #include "otlp/scan.h"
 
-/* KeyValueAndUnit */
-enum { KEY = 1, VALUE = 2, UNIT = 3 };
-
 #define SHORT 64 /* bytes of an entry that are read again each time */
 
 static struct br_attribute read_entry(const struct br_dictionary_view *view, uint32_t index)
 {
     const struct br_entry *e = &view->tables[BR_TABLE_ATTRIBUTE][index];
-    const uint8_t *p = e->data, *end = p + e->len;
-    struct br_attribute a = {.attribute = true, .entry = index};
-    struct br_field f;
+    struct br_keyvalue kv;
     br_steps_add(e->len);
-    while (p < end && (p = br_scan(p, end, &f))) {
-        if (br_scan_tag(&f) == BR_SCAN_VARINT(KEY)) {
-            struct br_entry key = br_dictionary_string(view, (uint32_t)f.value);
-            a.key_string = (uint32_t)f.value;
-            a.key = key.data;
-            a.key_len = key.len;
-        } else if (br_scan_tag(&f) == BR_SCAN_LEN(VALUE)) {
-            a.value = (struct br_value){f.data, (size_t)f.value};
-        } else if (br_scan_tag(&f) == BR_SCAN_VARINT(UNIT)) {
-            a.unit = (uint32_t)f.value;
-        }
-    }
+    (void)br_keyvalue_read_entry(e->data, e->len, &kv);
+    struct br_entry key = br_dictionary_string(view, (uint32_t)kv.key_index);
+    struct br_attribute a = {.attribute = true,
+                             .entry = index,
+                             .key_string = (uint32_t)kv.key_index,
+                             .key = key.data,
+                             .key_len = key.len,
+                             .value = kv.value,
+                             .unit = (uint32_t)kv.unit};
     return a;
 }
 

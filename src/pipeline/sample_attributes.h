@@ -3,11 +3,8 @@
 #pragma once
 
 #include "otlp/dictionary.h"
+#include "otlp/fields.h"
 #include "pipeline/attributes.h"
-
-/* Field numbers of `attribute_indices`. */
-#define BR_SAMPLE_ATTRIBUTES 2
-#define BR_PROFILE_ATTRIBUTES 11
 
 /* Appends the attributes that a Sample or a Profile names in its field `field`, without those that
  * are none. Values are those of the dictionary: without references where the item has none. False

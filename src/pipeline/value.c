@@ -9,74 +9,25 @@
 
 #include "base/buf.h"
 #include "base/str.h"
-#include "config/parts.h"
 #include "pipeline/value_text.h"
 #include "wire/protobuf.h"
 
 #define NUMBER_TEXT_MAX 512 /* no number that a double or an integer can be is longer */
 
-struct br_any br_any_read(struct br_value v)
-{
-    struct br_any any = {.type = BR_VALUE_EMPTY};
-    const uint8_t *p = v.data, *end = p + v.len;
-    struct br_field f;
-    while (v.len && p < end) {
-        p = br_field_next(p, end, &f);
-        if (!p)
-            return (struct br_any){.type = BR_VALUE_EMPTY};
-        if (f.number < BR_VALUE_STRING || f.number > BR_VALUE_BYTES)
-            continue;
-        any.type = (enum br_value_type)f.number;
-        any.number = f.value;
-        any.data = f.wire == BR_WIRE_LEN ? f.data : NULL;
-        any.len = f.wire == BR_WIRE_LEN ? (size_t)f.value : 0;
-    }
-    return any;
-}
-
 /* --- Comparing ------------------------------------------------------------------------------- */
-
-/* The next element of a list, or entry of a map, behind `p`; false at the end. */
-static bool next_element(const struct br_any *any, const uint8_t **p, struct br_value *ret)
-{
-    const uint8_t *end = any->data + any->len;
-    struct br_field f;
-    while (any->len && *p && *p < end) {
-        *p = br_field_next(*p, end, &f);
-        if (*p && f.number == 1 && f.wire == BR_WIRE_LEN) {
-            *ret = (struct br_value){f.data, (size_t)f.value};
-            return true;
-        }
-    }
-    return false;
-}
-
-static void read_entry(struct br_value entry, struct br_value *ret_key, struct br_value *ret_value)
-{
-    const uint8_t *p = entry.data, *end = p + entry.len;
-    struct br_field f;
-    *ret_key = *ret_value = (struct br_value){NULL, 0};
-    while (entry.len && p < end && (p = br_field_next(p, end, &f))) {
-        if (f.wire == BR_WIRE_LEN && f.number == 1)
-            *ret_key = (struct br_value){f.data, (size_t)f.value};
-        else if (f.wire == BR_WIRE_LEN && f.number == 2)
-            *ret_value = (struct br_value){f.data, (size_t)f.value};
-    }
-}
 
 static bool same_bytes(const void *a, size_t a_len, const void *b, size_t b_len)
 {
     return a_len == b_len && (!a_len || memcmp(a, b, a_len) == 0);
 }
 
-static bool has_entry(const struct br_any *map, struct br_value key, struct br_value value)
+static bool has_entry(const struct br_any *map, const struct br_keyvalue *entry)
 {
-    struct br_value entry, other_key, other;
-    for (const uint8_t *p = map->data; next_element(map, &p, &entry);) {
-        read_entry(entry, &other_key, &other);
-        if (same_bytes(key.data, key.len, other_key.data, other_key.len))
-            return br_value_equal(value, other);
-    }
+    struct br_keyvalue other;
+    const uint8_t *p = map->data;
+    while ((p = br_keyvalue_next(p, map->data + map->len, BR_LIST_VALUES, &other)))
+        if (same_bytes(entry->key, entry->key_len, other.key, other.key_len))
+            return br_value_equal(entry->value, other.value);
     return false;
 }
 
@@ -84,7 +35,7 @@ static size_t n_elements(const struct br_any *any)
 {
     struct br_value element;
     size_t n = 0;
-    for (const uint8_t *p = any->data; next_element(any, &p, &element);)
+    for (const uint8_t *p = any->data; (p = br_value_next(p, any->data + any->len, &element));)
         n++;
     return n;
 }
@@ -92,14 +43,13 @@ static size_t n_elements(const struct br_any *any)
 /* Recursion is as deep as the flatter of the two. */
 static bool equal_maps(const struct br_any *a, const struct br_any *b)
 {
-    struct br_value entry, key, value;
+    struct br_keyvalue entry;
     if (n_elements(a) != n_elements(b))
         return false;
-    for (const uint8_t *p = a->data; next_element(a, &p, &entry);) {
-        read_entry(entry, &key, &value);
-        if (!has_entry(b, key, value))
+    for (const uint8_t *p = a->data;
+         (p = br_keyvalue_next(p, a->data + a->len, BR_LIST_VALUES, &entry));)
+        if (!has_entry(b, &entry))
             return false;
-    }
     return true;
 }
 
@@ -107,10 +57,10 @@ static bool equal_lists(const struct br_any *a, const struct br_any *b)
 {
     struct br_value x, y;
     const uint8_t *p = a->data, *q = b->data;
-    while (next_element(a, &p, &x))
-        if (!next_element(b, &q, &y) || !br_value_equal(x, y))
+    while ((p = br_value_next(p, a->data + a->len, &x)))
+        if (!(q = br_value_next(q, b->data + b->len, &y)) || !br_value_equal(x, y))
             return false;
-    return !next_element(b, &q, &y);
+    return !br_value_next(q, b->data + b->len, &y);
 }
 
 bool br_value_equal(struct br_value a, struct br_value b)
@@ -268,9 +218,10 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
     for (size_t i = 0; i < node->n; i++) {
         if (!br_value_from_yaml(node->items[i], arena, &v[i]))
             return false;
-        size_t body =
-            map ? br_len_size(1, node->keys[i]->len) + br_len_size(2, v[i].len) : v[i].len;
-        size += br_len_size(1, body);
+        size_t body = map ? br_len_size(BR_KEYVALUE_KEY, node->keys[i]->len) +
+                                br_len_size(BR_KEYVALUE_VALUE, v[i].len)
+                          : v[i].len;
+        size += br_len_size(BR_LIST_VALUES, body);
     }
     uint8_t *start = br_arena_alloc(arena, size), *p = start;
     if (!start)
@@ -278,11 +229,12 @@ static bool children_from_yaml(const struct br_yaml *node, struct br_arena *aren
     for (size_t i = 0; i < node->n; i++) {
         const struct br_yaml *key = map ? node->keys[i] : NULL;
         if (key) {
-            p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
-            p = br_put_varint(p, br_len_size(1, key->len) + br_len_size(2, v[i].len));
-            p = br_put_len(p, 1, key->text, key->len);
+            p = br_put_varint(p, BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN));
+            p = br_put_varint(p, br_len_size(BR_KEYVALUE_KEY, key->len) +
+                                     br_len_size(BR_KEYVALUE_VALUE, v[i].len));
+            p = br_put_len(p, BR_KEYVALUE_KEY, key->text, key->len);
         }
-        p = br_put_len(p, key ? 2 : 1, v[i].data, v[i].len);
+        p = br_put_len(p, key ? BR_KEYVALUE_VALUE : BR_LIST_VALUES, v[i].data, v[i].len);
     }
     return put_len(map ? BR_VALUE_MAP : BR_VALUE_LIST, start, size, arena, ret);
 }

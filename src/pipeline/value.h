@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attribute values as the bytes of their AnyValue message: copying one is copying a pointer, and
- * only what an action asks for is read. Source: opentelemetry/proto/common/v1/common.proto.
+ * What can be done with attribute values, which are the bytes of their AnyValue message
+ * (otlp/keyvalue.h). Source: opentelemetry/proto/common/v1/common.proto.
  */
 #pragma once
 
@@ -11,33 +11,7 @@
 
 #include "base/arena.h"
 #include "config/yaml.h"
-
-struct br_value {
-    const uint8_t *data;
-    size_t len;
-};
-
-/* Field numbers of AnyValue. */
-enum br_value_type {
-    BR_VALUE_EMPTY,
-    BR_VALUE_STRING,
-    BR_VALUE_BOOL,
-    BR_VALUE_INT,
-    BR_VALUE_DOUBLE,
-    BR_VALUE_LIST,
-    BR_VALUE_MAP,
-    BR_VALUE_BYTES,
-};
-
-struct br_any {
-    enum br_value_type type;
-    uint64_t number;     /* BOOL, INT, DOUBLE: the bits */
-    const uint8_t *data; /* STRING, LIST, MAP, BYTES */
-    size_t len;
-};
-
-/* What a value is; of several the last counts. Malformed bytes are EMPTY. */
-struct br_any br_any_read(struct br_value v);
+#include "otlp/keyvalue.h"
 
 /* True for values of the same type and content, of lists element by element, of maps in any order;
  * a NaN equals nothing. */

@@ -93,48 +93,33 @@ void br_value_text_plain(struct br_str *out, double v)
 static void json(struct br_str *out, struct br_value v, struct br_arena *arena);
 
 struct pair {
-    const uint8_t *key;
-    size_t key_len;
-    struct br_value value;
+    struct br_keyvalue entry;
     size_t index;
 };
 
 static int by_key(const void *a, const void *b)
 {
     const struct pair *x = a, *y = b;
-    size_t n = x->key_len < y->key_len ? x->key_len : y->key_len;
-    int order = n ? memcmp(x->key, y->key, n) : 0;
+    size_t x_len = x->entry.key_len, y_len = y->entry.key_len, n = x_len < y_len ? x_len : y_len;
+    int order = n ? memcmp(x->entry.key, y->entry.key, n) : 0;
     if (order == 0)
-        order = (x->key_len > y->key_len) - (x->key_len < y->key_len);
+        order = (x_len > y_len) - (x_len < y_len);
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
 static size_t count(const struct br_any *list)
 {
-    const uint8_t *p = list->data, *end = p + list->len;
-    struct br_field f;
+    struct br_value element;
     size_t n = 0;
-    while (list->len && p < end && (p = br_field_next(p, end, &f)))
-        n += f.number == 1 && f.wire == BR_WIRE_LEN;
+    for (const uint8_t *p = list->data; (p = br_value_next(p, list->data + list->len, &element));)
+        n++;
     return n;
-}
-
-static void read_pair(const uint8_t *p, const uint8_t *end, struct pair *ret)
-{
-    struct br_field f;
-    while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.wire == BR_WIRE_LEN && f.number == 1) {
-            ret->key = f.data;
-            ret->key_len = (size_t)f.value;
-        } else if (f.wire == BR_WIRE_LEN && f.number == 2) {
-            ret->value = (struct br_value){f.data, (size_t)f.value};
-        }
-    }
 }
 
 static bool same_key(const struct pair *a, const struct pair *b)
 {
-    return a->key_len == b->key_len && (!a->key_len || memcmp(a->key, b->key, a->key_len) == 0);
+    const struct br_keyvalue *x = &a->entry, *y = &b->entry;
+    return x->key_len == y->key_len && (!x->key_len || memcmp(x->key, y->key, x->key_len) == 0);
 }
 
 static void json_map(struct br_str *out, const struct br_any *map, struct br_arena *arena)
@@ -145,14 +130,9 @@ static void json_map(struct br_str *out, const struct br_any *map, struct br_are
         out->failed = true;
         return;
     }
-    const uint8_t *p = map->data, *end = p + map->len;
-    struct br_field f;
-    while (i < n && (p = br_field_next(p, end, &f))) {
-        if (f.number != 1 || f.wire != BR_WIRE_LEN)
-            continue;
+    const uint8_t *p = map->data, *end = n ? p + map->len : p;
+    for (; i < n && (p = br_keyvalue_next(p, end, BR_LIST_VALUES, &pairs[i].entry)); i++)
         pairs[i].index = i;
-        read_pair(f.data, p, &pairs[i++]);
-    }
     if (n)
         qsort(pairs, n, sizeof *pairs, by_key);
     const char *comma = "";
@@ -162,25 +142,23 @@ static void json_map(struct br_str *out, const struct br_any *map, struct br_are
             continue;
         br_str_puts(out, comma);
         comma = ",";
-        br_str_json(out, (const char *)pairs[i].key, pairs[i].key_len);
+        br_str_json(out, (const char *)pairs[i].entry.key, pairs[i].entry.key_len);
         br_str_putc(out, ':');
-        json(out, pairs[i].value, arena);
+        json(out, pairs[i].entry.value, arena);
     }
     br_str_putc(out, '}');
 }
 
 static void json_list(struct br_str *out, const struct br_any *list, struct br_arena *arena)
 {
-    const uint8_t *p = list->data, *end = p + list->len;
+    const uint8_t *p = list->data;
     const char *comma = "";
-    struct br_field f;
+    struct br_value element;
     br_str_putc(out, '[');
-    while (list->len && p < end && (p = br_field_next(p, end, &f)) && !out->failed) {
-        if (f.number != 1 || f.wire != BR_WIRE_LEN)
-            continue;
+    while (!out->failed && (p = br_value_next(p, list->data + list->len, &element))) {
         br_str_puts(out, comma);
         comma = ",";
-        json(out, (struct br_value){f.data, (size_t)f.value}, arena);
+        json(out, element, arena);
     }
     br_str_putc(out, ']');
 }

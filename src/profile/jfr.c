@@ -24,7 +24,8 @@ struct recording {
     uint64_t event_at; /* the last such text of the chunk; 0: there is none */
     bool has_event, wall;
     struct br_jfr_ids names; /* where a pooled string begins, to its attribute + 1 of threads */
-    int64_t period_ns;       /* as the recording's settings say; 0: they do not */
+    int64_t period_ns, wall_ns; /* as the recording's settings say; 0: they do not */
+    int64_t cpu_time_ns;        /* what the last jdk.CPUTimeSample stood for */
     uint64_t start_ns, end_ns;
     uint32_t thread_name, thread_id; /* keys */
 };
@@ -98,6 +99,10 @@ static void on_setting(struct recording *r, const uint64_t *v)
         int64_t period_ns = duration_of(value.data);
         if (period_ns)
             r->period_ns = period_ns;
+    } else if (of_samples && text_is(&name, "wall")) {
+        /* async-profiler can sample CPU and wall time in one recording, each at an interval of its own. */
+        struct short_text value = read_short(r, v[BR_JFR_VALUE]);
+        r->wall_ns = duration_of(value.data);
     }
 }
 
@@ -188,7 +193,7 @@ static int tags_of(struct recording *r, const uint64_t *v, uint32_t *ret)
 {
     const struct br_jfr_tags tags = {
         .span_id = v[BR_JFR_SPAN_ID],
-        .span_name = v[BR_JFR_SPAN_NAME],
+        .span_name = br_jfr_string_of(&r->labels, v[BR_JFR_SPAN_NAME]),
         .trace_hi = v[BR_JFR_TRACE_HI],
         .trace_lo = v[BR_JFR_TRACE_LO],
         .context = v[BR_JFR_CONTEXT_ID] ? br_jfr_context_of(&r->labels, v[BR_JFR_CONTEXT_ID]) : 0};
@@ -232,6 +237,14 @@ static bool plain_kind(int type, const struct br_jfr_chunk *c, const uint64_t *v
     }
 }
 
+/* Each says how much CPU time it stands for. */
+static int on_cpu_time(struct recording *r, const uint64_t *v, struct br_jfr_sample *sample)
+{
+    r->cpu_time_ns = br_jfr_ticks_ns(&r->chunk, v[BR_JFR_SAMPLING_PERIOD]);
+    sample->values[0] = r->cpu_time_ns;
+    return br_jfr_sample_add(&r->samples, BR_JFR_CPU_TIME, sample);
+}
+
 /* Samples of a running thread are CPU time; asked for wall time, the profiler samples all threads.
  */
 static int on_time(struct recording *r, int type, const uint64_t *v, struct br_jfr_sample *sample)
@@ -270,6 +283,8 @@ static int on_event(struct recording *r, int type, const uint64_t *v, struct br_
     enum br_jfr_kind kind;
     if (plain_kind(type, &r->chunk, v, &kind, &sample.values[1]))
         return br_jfr_sample_add(&r->samples, kind, &sample);
+    if (type == BR_JFR_CPU_TIME_SAMPLE)
+        return on_cpu_time(r, v, &sample);
     return on_time(r, type, v, &sample);
 }
 
@@ -297,6 +312,21 @@ static int read_chunk(struct recording *r, size_t at, struct br_err *err)
     return type ? type : read_event_name(r, err);
 }
 
+/* A program that was killed leaves a last chunk that was never finished: what is whole before it counts. */
+static bool is_torn(const struct recording *r, size_t at)
+{
+    const struct br_profile_source *s = r->source;
+    struct br_profile_lost *lost = s->lost;
+    if (!br_jfr_is_torn(s->data + at, s->len - at))
+        return false;
+    if (lost && !lost->n)
+        (void)br_err_set(&lost->first, BR_EINVAL,
+                         "JFR chunk at byte %zu: it was never finished, of %zu bytes", at, s->len - at);
+    if (lost)
+        lost->n++;
+    return true;
+}
+
 static int64_t period_of(const struct recording *r)
 {
     double rate = r->source->sample_rate;
@@ -307,18 +337,29 @@ static int64_t period_of(const struct recording *r)
     return ns < 9e18 ? (int64_t)ns : INT64_MAX;
 }
 
+static int64_t wall_of(const struct recording *r, int64_t period_ns)
+{
+    return !r->source->from_pyroscope && r->wall_ns ? r->wall_ns : period_ns;
+}
+
 static int write(struct recording *r, struct br_arena *scratch)
 {
     const struct br_profile_source *s = r->source;
-    uint64_t start = s->start_ns ? s->start_ns : r->start_ns;
-    uint64_t end = s->start_ns ? s->end_ns : r->end_ns;
+    /* A Pyroscope client says when; of any other file the recording itself knows best. */
+    bool given = s->start_ns && (s->from_pyroscope || !r->start_ns);
+    uint64_t start = given ? s->start_ns : r->start_ns;
+    uint64_t end = given ? s->end_ns : r->end_ns;
+    int64_t period_ns = period_of(r);
     const struct br_jfr_result result = {.samples = &r->samples,
                                          .labels = &r->labels,
                                          .event = r->has_event ? r->event.data : NULL,
-                                         .period_ns = period_of(r),
+                                         .period_ns = {[BR_JFR_CPU] = period_ns,
+                                                       [BR_JFR_CPU_TIME] = r->cpu_time_ns,
+                                                       [BR_JFR_WALL] = wall_of(r, period_ns)},
                                          .start_ns = start,
                                          .duration_ns = end > start ? end - start : 0};
     /* What is written shares the builder's limit with the samples that it is written from. */
+    br_jfr_samples_settle(&r->samples);
     size_t own = br_jfr_samples_size(&r->samples), limit = br_build_limit(r->build, SIZE_MAX);
     (void)br_build_limit(r->build, limit > own ? limit - own : 0);
     int rc = br_jfr_write(r->build, s, &result, scratch);
@@ -335,6 +376,8 @@ static int read_all(struct recording *r, struct br_arena *scratch, struct br_err
     if (!rc && s->labels)
         rc = br_jfr_labels_read(&r->labels, s->labels, s->labels_len, scratch, err);
     for (size_t at = 0; at < s->len && !rc; at += r->chunk.size) {
+        if (at && is_torn(r, at))
+            break;
         rc = read_chunk(r, at, err);
         if (rc == BR_EINVAL) {
             br_err_prefix(err, "JFR chunk at byte %zu: ", at);

@@ -101,6 +101,7 @@ enum br_jfr_type {
     BR_JFR_STACK_FRAME,
     /* events */
     BR_JFR_EXECUTION_SAMPLE,
+    BR_JFR_CPU_TIME_SAMPLE,
     BR_JFR_WALL_CLOCK_SAMPLE,
     BR_JFR_ALLOC_IN_NEW_TLAB,
     BR_JFR_ALLOC_OUTSIDE_TLAB,
@@ -124,6 +125,7 @@ enum br_jfr_slot {
     BR_JFR_BY_THREAD,
     BR_JFR_STATE,
     BR_JFR_SAMPLES,
+    BR_JFR_SAMPLING_PERIOD,
     BR_JFR_TLAB_SIZE,
     BR_JFR_ALLOCATION_SIZE,
     BR_JFR_WEIGHT,
@@ -225,6 +227,9 @@ struct br_jfr_chunk {
  * br_jfr_chunk_release. */
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);
 void br_jfr_chunk_release(struct br_jfr_chunk *c);
+
+/* True for the beginning of a chunk (of at least a byte) of which the end, or the size, is not there. */
+bool br_jfr_is_torn(const uint8_t *data, size_t len);
 
 /* The parts of br_jfr_chunk_open: the header, the metadata's types, the pools. */
 int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err);

@@ -48,6 +48,17 @@ int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struc
     return 0;
 }
 
+bool br_jfr_is_torn(const uint8_t *data, size_t len)
+{
+    static const uint8_t magic[] = {'F', 'L', 'R', 0};
+    struct br_jfr_in in = {.p = data, .end = data + len};
+    if (memcmp(data, magic, len < sizeof magic ? len : sizeof magic) != 0)
+        return false;
+    br_jfr_pass(&in, 8);
+    uint64_t size = br_jfr_fixed(&in, 8);
+    return len < BR_JFR_HEADER || size < BR_JFR_HEADER || size > len;
+}
+
 int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
 {
     for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)

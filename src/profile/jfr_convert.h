@@ -87,10 +87,13 @@ int br_jfr_labels_read(struct br_jfr_labels *l, const uint8_t *data, size_t len,
                        struct br_arena *scratch, struct br_err *err);
 void br_jfr_labels_release(struct br_jfr_labels *l);
 
+/* The index of the string with this id; 0 is the one that is not there. */
+uint32_t br_jfr_string_of(const struct br_jfr_labels *l, uint64_t id);
+
 /* The builder's attribute of a key (the builder's string, not "span_id" or another that is an id)
- * and the string with this id; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
+ * and the string with this index; 0 when that is empty or not there. Returns 0, BR_ETOOBIG (the texts
  * are more than text_max), BR_ENOMEM, or the builder's error. */
-int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint64_t id, uint32_t *ret);
+int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t *ret);
 
 /* The index + 1 of the context with this id; 0: there is none. */
 uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id);
@@ -100,6 +103,7 @@ uint32_t br_jfr_context_of(const struct br_jfr_labels *l, uint64_t id);
 /* The profiles that jfr-parser knows, in the order in which they are written. */
 enum br_jfr_kind {
     BR_JFR_CPU,
+    BR_JFR_CPU_TIME, /* jdk.CPUTimeSample, which it does not know */
     BR_JFR_WALL,
     BR_JFR_IN_TLAB,
     BR_JFR_OUT_TLAB,
@@ -139,8 +143,9 @@ struct br_jfr_folded {
 
 /* The span and the labels that were set when a sample was taken, as the recording says it. */
 struct br_jfr_tags {
-    uint64_t span_id, span_name, trace_hi, trace_lo;
-    uint32_t context; /* index into br_jfr_labels.contexts, + 1; 0: none */
+    uint64_t span_id, trace_hi, trace_lo;
+    uint32_t span_name; /* br_jfr_string_of */
+    uint32_t context;   /* index into br_jfr_labels.contexts, + 1; 0: none */
 };
 
 struct br_jfr_thread {
@@ -193,6 +198,9 @@ int br_jfr_sample_add(struct br_jfr_samples *s, enum br_jfr_kind kind,
 /* The next sample, in the order in which they were added; false at the end. */
 bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret);
 
+/* Gives back what only adding needs: nothing is added any more. */
+void br_jfr_samples_settle(struct br_jfr_samples *s);
+
 /* Bytes that the samples take. */
 size_t br_jfr_samples_size(const struct br_jfr_samples *s);
 
@@ -237,7 +245,7 @@ struct br_jfr_result {
     struct br_jfr_labels *labels;
     const char
         *event; /* what async-profiler was asked to sample; NULL: the recording does not say */
-    int64_t period_ns; /* what a sample of CPU and wall time stands for */
+    int64_t period_ns[BR_JFR_N_KINDS]; /* of kinds of time: what a sample stands for */
     uint64_t start_ns, duration_ns;
 };
 

@@ -60,8 +60,7 @@ struct reader {
     struct br_jfr_context context; /* the ids in what is being read */
 };
 
-/* The index of the string with this id; 0 is the one that is not there. */
-static uint32_t string_of(const struct br_jfr_labels *l, uint64_t id)
+uint32_t br_jfr_string_of(const struct br_jfr_labels *l, uint64_t id)
 {
     const struct br_jfr_entry *e = br_jfr_ids_find(&l->string_of, id);
     return e ? e->at : 0;
@@ -129,13 +128,13 @@ static int pair_of(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint3
     return br_build_rc(l->build);
 }
 
-int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint64_t id, uint32_t *ret)
+int br_jfr_label_attribute(struct br_jfr_labels *l, uint32_t key, uint32_t string, uint32_t *ret)
 {
-    uint32_t pair, value = string_of(l, id);
+    uint32_t pair;
     *ret = 0;
-    if (!value || !l->strings[value].len)
+    if (!string || !l->strings[string].len)
         return 0;
-    int rc = pair_of(l, key, 0, value, &pair);
+    int rc = pair_of(l, key, 0, string, &pair);
     if (!rc)
         *ret = l->pairs[pair].attribute;
     return rc;
@@ -160,7 +159,7 @@ static void take_id(struct br_jfr_context *c, const struct br_jfr_pair *pair)
 static int add_label(struct reader *r, const struct pair *pair)
 {
     struct br_jfr_labels *l = r->l;
-    uint32_t string = string_of(l, pair->key), value = string_of(l, pair->number);
+    uint32_t string = br_jfr_string_of(l, pair->key), value = br_jfr_string_of(l, pair->number);
     if (!l->strings[string].len)
         return 0;
     struct label label = {.key = key_of(l, string), .order = r->n};

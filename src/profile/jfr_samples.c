@@ -295,6 +295,27 @@ bool br_jfr_sample_next(struct br_jfr_cursor *at, struct br_jfr_sample *ret)
     return true;
 }
 
+void br_jfr_samples_settle(struct br_jfr_samples *s)
+{
+    br_free(s->tag_slots);
+    s->tag_slots = NULL;
+    s->n_tag_slots = 0;
+    struct br_jfr_tags *tags = br_realloc(s->tags, s->n_tags * sizeof *tags);
+    s->tags = tags ? tags : s->tags;
+    s->tags_cap = tags ? s->n_tags : s->tags_cap;
+    for (unsigned i = 0; i < BR_JFR_N_KINDS; i++) {
+        struct br_jfr_table *t = &s->tables[i];
+        br_free(t->slots);
+        t->slots = NULL;
+        t->n_slots = 0;
+        if (!t->n || !t->folded)
+            continue;
+        struct br_jfr_folded *folded = br_realloc(t->folded, t->n * sizeof *folded);
+        t->folded = folded ? folded : t->folded;
+        t->folded_cap = folded ? t->n : t->folded_cap;
+    }
+}
+
 size_t br_jfr_samples_size(const struct br_jfr_samples *s)
 {
     size_t size = s->tags_cap * sizeof *s->tags + s->n_tag_slots * sizeof *s->tag_slots +

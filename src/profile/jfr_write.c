@@ -16,6 +16,10 @@ struct profile {
 
 static const struct profile PROFILES[BR_JFR_N_KINDS] = {
     [BR_JFR_CPU] = {"process_cpu", {{"cpu", "nanoseconds"}}, {"cpu", "nanoseconds"}, true},
+    [BR_JFR_CPU_TIME] = {"process_cpu",
+                         {{"cpu", "nanoseconds"}},
+                         {"cpu", "nanoseconds"},
+                         false},
     [BR_JFR_WALL] = {"wall", {{"wall", "nanoseconds"}}, {"wall", "nanoseconds"}, true},
     [BR_JFR_IN_TLAB] = {"memory",
                         {{"alloc_in_new_tlab_objects", "count"},
@@ -51,6 +55,7 @@ struct writer {
     const struct br_profile_source *source;
     const struct br_jfr_result *r;
     struct br_arena *scratch;
+    bool has_cpu_time;
     uint32_t profile_id, span_name, trace_id; /* the labels' keys */
     uint32_t *attributes;                     /* of the sample being written */
 };
@@ -146,21 +151,31 @@ static int write_samples(struct writer *w, const struct br_jfr_table *t, int whi
 
 static int write_scope(struct writer *w, const char *metric)
 {
-    const char *name = w->source->pyroscope_name   ? w->source->pyroscope_name
-                       : w->source->from_pyroscope ? metric
-                                                   : NULL;
+    const char *name = w->source->pyroscope_name ? w->source->pyroscope_name : metric;
+    bool labelled = w->source->pyroscope_name || w->source->from_pyroscope;
+    const char *key = labelled ? BR_SCOPE_PYROSCOPE_NAME : BR_SCOPE_PYROSCOPE_METRIC;
     struct br_addition attributes = {0};
-    if (name &&
-        br_add_string(w->scratch, &attributes, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name)))
+    if (br_add_string(w->scratch, &attributes, 3, key, name, strlen(name)))
         return BR_ENOMEM;
-    br_build_scope(w->build, NULL, NULL, name ? &attributes : NULL);
+    br_build_scope(w->build, NULL, NULL, &attributes);
     return 0;
+}
+
+/* A recording may have samples of the CPU in two ways, of the same time. */
+static const struct profile *profile_of(const struct writer *w, enum br_jfr_kind kind)
+{
+    static const struct profile execution = {"execution",
+                                             {{"execution", "nanoseconds"}},
+                                             {"execution", "nanoseconds"},
+                                             true};
+    return kind == BR_JFR_CPU && w->has_cpu_time ? &execution : &PROFILES[kind];
 }
 
 static int write_kind(struct writer *w, enum br_jfr_kind kind)
 {
     struct br_jfr_table *t = &w->r->samples->tables[kind];
-    const struct profile *p = &PROFILES[kind];
+    const struct profile *p = profile_of(w, kind);
+    int64_t period_ns = w->r->period_ns[kind];
     struct br_build *b = w->build;
     int rc = t->n ? write_scope(w, p->metric) : 0;
     for (int i = 0; i < 2 && t->n && p->values[i].type && !rc; i++) {
@@ -168,12 +183,12 @@ static int write_kind(struct writer *w, enum br_jfr_kind kind)
                                                  .unit = text(b, p->values[i].unit),
                                                  .period_type = text(b, p->period.type),
                                                  .period_unit = text(b, p->period.unit),
-                                                 .period = p->by_period ? w->r->period_ns : 0,
+                                                 .period = period_ns,
                                                  .time_ns = w->r->start_ns,
                                                  .duration_ns = w->r->duration_ns,
                                                  .profile_id = w->source->profile_id};
         br_build_profile(b, &profile);
-        rc = write_samples(w, t, i, p->by_period ? w->r->period_ns : 1);
+        rc = write_samples(w, t, i, p->by_period ? period_ns : 1);
     }
     br_jfr_table_release(t);
     return rc;
@@ -203,7 +218,11 @@ static int write_resource(struct writer *w)
 int br_jfr_write(struct br_build *b, const struct br_profile_source *source,
                  const struct br_jfr_result *r, struct br_arena *scratch)
 {
-    struct writer w = {.build = b, .source = source, .r = r, .scratch = scratch};
+    struct writer w = {.build = b,
+                       .source = source,
+                       .r = r,
+                       .scratch = scratch,
+                       .has_cpu_time = r->samples->tables[BR_JFR_CPU_TIME].n != 0};
     size_t most = 3 + 2;
     bool empty = true;
     for (unsigned i = 0; i < BR_JFR_N_KINDS; i++)

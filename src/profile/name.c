@@ -189,9 +189,6 @@ static char *repaired(struct br_arena *arena, const char *p, size_t len, size_t 
 /* True when a later label has the attribute of label `i`. */
 static bool overruled(const struct br_label *labels, size_t n, size_t i)
 {
-    bool dotted = is_named(&labels[i], "service.name");
-    if (dotted && has(labels, n, "service_name"))
-        return true;
     for (size_t k = i + 1; k < n; k++)
         if (labels[k].name_len == labels[i].name_len &&
             memcmp(labels[k].name, labels[i].name, labels[i].name_len) == 0)
@@ -199,13 +196,17 @@ static bool overruled(const struct br_label *labels, size_t n, size_t i)
     return false;
 }
 
-static int encode_label(struct br_arena *arena, const struct br_label *label,
+static int encode_label(struct br_arena *arena, const struct br_label *label, bool has_service,
                         struct br_addition *ret)
 {
     size_t name_len, value_len;
-    const char *name = is_named(label, "service_name")
-                           ? "service.name"
-                           : repaired(arena, label->name, label->name_len, &name_len);
+    const char *name;
+    if (is_named(label, "service_name"))
+        name = "service.name";
+    else if (has_service && is_named(label, "service.name"))
+        name = BR_LABEL_SERVICE_NAME;
+    else
+        name = repaired(arena, label->name, label->name_len, &name_len);
     const char *value = repaired(arena, label->value, label->value_len, &value_len);
     return name && value ? br_add_string(arena, ret, 1, name, value, value_len) : BR_ENOMEM;
 }
@@ -231,6 +232,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
 {
     struct br_addition encoded[BR_LABELS_MAX] = {{0}};
     size_t left = BR_APP_NAME_MAX;
+    bool has_service = has(labels, n, "service_name");
     if (n > BR_LABELS_MAX)
         return BR_EINVAL;
     for (size_t i = 0; i < n; i++) {
@@ -241,7 +243,7 @@ int br_labels_resource(struct br_arena *arena, const struct br_label *labels, si
     for (size_t i = 0; i < n; i++) {
         if (labels[i].name_len == 0 || overruled(labels, n, i))
             continue;
-        int rc = encode_label(arena, &labels[i], &encoded[i]);
+        int rc = encode_label(arena, &labels[i], has_service, &encoded[i]);
         if (rc != 0)
             return rc;
     }

@@ -98,6 +98,8 @@ struct br_pprof {
     uint64_t scalars[BR_PPROF_FIELDS];
     struct br_pprof_string *strings;
     uint32_t n_strings;
+    uint32_t moved; /* the first string once more, where it is not empty as it has to be: what refers to
+                       it means it, and a label that does is none of a number; 0: it is empty */
     struct br_pprof_ids mappings, functions, locations;
     uint32_t n_same; /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
     bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
@@ -111,6 +113,9 @@ struct br_pprof {
     size_t arena_taken; /* likewise, of the arena */
     size_t compose;     /* bytes that may still be composed of texts */
     bool full;          /* one of these two was reached */
+
+    bool sample_is_bad;          /* what `err` says costs the sample that is being read, not more */
+    struct br_profile_lost lost; /* by that; `first` may be a location's fault before `n` counts */
 
     struct br_pprof_records records;
     uint32_t *attributes; /* of the sample that is being read; so are the next two */
@@ -229,6 +234,9 @@ int br_pprof_text_attribute(struct br_pprof *p, uint32_t key, uint64_t string, u
 
 /* Gives back what is not the arena's. */
 void br_pprof_release_labels(struct br_pprof *p);
+
+/* Takes the error away, and keeps it where it is the first that costs samples. */
+void br_pprof_blame(struct br_pprof *p);
 
 /* Set the error and return its code: that there is no memory, or not so much for a body of this
  * size, or what the builder failed with; that there is no such string. */

@@ -161,11 +161,19 @@ static int add_name(struct br_pprof *p, struct br_addition *a, const struct type
     return br_add_string(p->arena, a, 3, BR_SCOPE_PYROSCOPE_NAME, name, strlen(name));
 }
 
+/* The text that a field of Profile refers to, empty where there is no such field. */
+static const uint8_t *top_text(const struct br_pprof *p, uint32_t field, size_t *ret_len)
+{
+    static const uint8_t empty[1];
+    *ret_len = 0;
+    return p->ranges[field].n ? br_pprof_text(p, p->scalars[field], ret_len) : empty;
+}
+
 static int open_scope(struct br_pprof *p, const struct types *t)
 {
     struct br_addition a = {0};
     size_t len;
-    const uint8_t *text = br_pprof_text(p, p->scalars[BR_PPROF_DEFAULT_TYPE], &len);
+    const uint8_t *text = top_text(p, BR_PPROF_DEFAULT_TYPE, &len);
     if (!text)
         return br_pprof_no_string(p, p->scalars[BR_PPROF_DEFAULT_TYPE], "default_sample_type");
     if (len > BR_PPROF_MOST_NAME)
@@ -269,7 +277,7 @@ static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
                  {BR_PPROF_DOC_URL, BR_PROFILE_DOC_URL}};
     for (size_t i = 0; i < BR_COUNT(texts); i++) {
         size_t len;
-        const uint8_t *text = br_pprof_text(p, p->scalars[texts[i].field], &len);
+        const uint8_t *text = top_text(p, texts[i].field, &len);
         if (!text)
             return br_pprof_no_string(p, p->scalars[texts[i].field], texts[i].name);
         if (len)
@@ -278,21 +286,22 @@ static int read_attributes(struct br_pprof *p, uint32_t *attributes, size_t *n)
     return put_comments(p, attributes, n);
 }
 
-/* What Go's runtime writes has a duration only where it is a difference (?seconds=). */
-static bool goes_on(const struct br_pprof *p, const char *type)
+/* What Go's runtime counts and never begins anew. */
+static bool goes_on(const char *type)
 {
     static const char *const counted[] = {"alloc_objects", "alloc_space", "contentions", "delay"};
     size_t i = 0;
     while (i < BR_COUNT(counted) && strcmp(counted[i], type) != 0)
         i++;
-    return i < BR_COUNT(counted) && p->scalars[BR_PPROF_DURATION] == 0;
+    return i < BR_COUNT(counted);
 }
 
 /* Only what is counted; what is in use is so at one time. */
 static bool is_cumulative(const struct br_pprof *p, const char *type)
 {
     const struct br_profile_source *s = p->source;
-    if (s->from_file && goes_on(p, type))
+    /* What it writes has a duration only where it is a difference (?seconds=). */
+    if ((s->counts_on || (s->from_file && p->scalars[BR_PPROF_DURATION] == 0)) && goes_on(type))
         return true;
     for (size_t i = 0; i < s->n_types; i++)
         if (s->types[i].type && !strcmp(s->types[i].type, type) && s->types[i].cumulative)
@@ -357,6 +366,7 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
             attributes[profile.n_attributes++] =
                 br_build_attribute_bool(p->b, key_of(p, BR_PROFILE_CUMULATIVE), true);
         br_build_profile(p->b, &profile);
+        profile.profile_id = NULL; /* it is one's only */
         br_pprof_put_samples(p, i);
         if (br_build_rc(p->b))
             rc = br_pprof_no_memory(p);
@@ -392,7 +402,8 @@ static int read_whole(struct br_pprof *p)
 int br_pprof_read(struct br_build *b, const struct br_profile_source *s, struct br_arena *scratch,
                   struct br_err *err)
 {
-    struct br_pprof p = {.b = b, .source = s, .arena = scratch, .err = err};
+    struct br_err nobody = {0};
+    struct br_pprof p = {.b = b, .source = s, .arena = scratch, .err = err ? err : &nobody};
     int rc = read_top(&p);
     if (rc || !p.ranges[BR_PPROF_SAMPLE].n)
         return rc;

@@ -33,6 +33,7 @@ static int malformed(struct br_pprof *p, uint32_t sample)
 
 static int unknown_location(struct br_pprof *p, const struct reading *r, uint64_t id)
 {
+    p->sample_is_bad = true;
     return br_err_set(p->err, BR_EINVAL, "pprof: sample %u: location %llu is not in the profile",
                       r->number, (unsigned long long)id);
 }
@@ -108,6 +109,7 @@ static int build_stack(struct br_pprof *p, struct reading *r, uint32_t *ret)
 
 static int wrong_values(struct br_pprof *p, const struct reading *r, uint32_t n_types)
 {
+    p->sample_is_bad = true;
     return br_err_set(p->err, BR_EINVAL, "pprof: sample %u has %s%u value%s for %u sample type%s",
                       r->number, r->n_values > n_types ? "more than " : "",
                       r->n_values > n_types ? n_types : r->n_values, r->n_values == 1 ? "" : "s",
@@ -148,10 +150,14 @@ static int put_label(struct br_pprof *p, struct reading *r, const struct br_fiel
     if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
         return malformed(p, r->number);
     if (!v[STR] && !v[NUM] && !v[UNIT])
+        v[STR] = p->moved;
+    if (!v[STR] && !v[NUM] && !v[UNIT])
         return 0;
-    if (r->n_labels == BR_PPROF_MOST_LABELS)
+    if (r->n_labels == BR_PPROF_MOST_LABELS) {
+        p->sample_is_bad = true;
         return br_err_set(p->err, BR_EINVAL, "pprof: sample %u has more than %u labels", r->number,
                           BR_PPROF_MOST_LABELS);
+    }
     if (!br_pprof_grow(p, &p->labels, &p->cap_labels, (size_t)r->n_labels + 1, sizeof *p->labels))
         return br_pprof_no_memory(p);
     p->labels[r->n_labels++] = (struct br_pprof_label){v[KEY], v[STR], v[NUM], v[UNIT]};
@@ -287,11 +293,38 @@ static int read_sample(struct br_pprof *p, uint32_t number, uint32_t n_types,
     int rc = read_fields(p, &r, n_types, sample);
     if (!rc)
         rc = build_stack(p, &r, &stack);
-    if (!rc && r.n_labels)
+    if (!rc && r.n_labels) {
         rc = br_pprof_read_labels(p, r.n_labels, &link);
+        p->sample_is_bad = rc == BR_EINVAL; /* a string that is not there */
+    }
     if (!rc && (br_build_rc(p->b) || !br_pprof_fits(p, 0)))
         rc = br_pprof_no_memory(p);
     return rc ? rc : put_record(p, &r, stack, link);
+}
+
+/* Goes on without the sample. */
+static int lose_sample(struct br_pprof *p)
+{
+    br_pprof_blame(p);
+    p->sample_is_bad = false;
+    p->lost.n++;
+    return 0;
+}
+
+static int end_samples(struct br_pprof *p)
+{
+    struct br_profile_lost *into = p->source->lost;
+    if (!p->lost.n)
+        return 0;
+    if (!p->records.first) {
+        *p->err = p->lost.first;
+        return BR_EINVAL;
+    }
+    if (into && !into->n)
+        into->first = p->lost.first;
+    if (into)
+        into->n += p->lost.n;
+    return 0;
 }
 
 int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types)
@@ -305,7 +338,10 @@ int br_pprof_read_samples(struct br_pprof *p, uint32_t n_types)
         return br_err_set(p->err, BR_EINVAL,
                           "pprof: the samples have too few values for %u sample types", n_types);
     for (uint32_t i = 0; !rc && br_pprof_next(&at, range->end, BR_SCAN_LEN(BR_PPROF_SAMPLE), &f);
-         i++)
+         i++) {
         rc = read_sample(p, i, n_types, &f);
-    return rc;
+        if (rc == BR_EINVAL && p->sample_is_bad)
+            rc = lose_sample(p);
+    }
+    return rc ? rc : end_samples(p);
 }

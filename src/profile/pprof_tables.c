@@ -19,6 +19,13 @@ int br_pprof_no_memory(struct br_pprof *p)
     return br_err_set(p->err, rc, "pprof: %s", br_strerror(rc));
 }
 
+void br_pprof_blame(struct br_pprof *p)
+{
+    if (!p->lost.first.text[0])
+        p->lost.first = *p->err;
+    *p->err = (struct br_err){0};
+}
+
 int br_pprof_compose(struct br_pprof *p, size_t len)
 {
     if (len <= p->compose) {
@@ -92,12 +99,16 @@ int br_pprof_read_strings(struct br_pprof *p)
     const struct br_pprof_range *r = &p->ranges[BR_PPROF_STRING];
     const uint8_t *at = r->start;
     struct br_field f;
-    p->strings = br_pprof_alloc(p, r->n, sizeof *p->strings);
+    p->strings = br_pprof_alloc(p, (size_t)r->n + 1, sizeof *p->strings);
     if (!p->strings)
         return br_pprof_no_memory(p);
     while (br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_STRING), &f))
         p->strings[p->n_strings++] =
             (struct br_pprof_string){(uint32_t)(f.data - p->source->data), (uint32_t)f.value, 0};
+    if (p->n_strings && p->strings[0].len) {
+        p->moved = p->n_strings;
+        p->strings[p->n_strings++] = p->strings[0];
+    }
     return 0;
 }
 
@@ -105,7 +116,7 @@ const uint8_t *br_pprof_text(const struct br_pprof *p, uint64_t i, size_t *ret_l
 {
     static const uint8_t empty[1];
     *ret_len = 0;
-    if (i == 0)
+    if (i == 0 && !p->n_strings)
         return empty;
     if (i >= p->n_strings)
         return NULL;
@@ -356,14 +367,17 @@ static int read_line(struct br_pprof *p, const struct br_field *f, struct br_bui
     if (!br_pprof_scalars(f->data, f->data + f->value, v, FIELDS - 1))
         return malformed(p, "line");
     uint32_t function = br_pprof_ids_get(&p->functions, v[FUNCTION]);
-    if (!function && v[FUNCTION])
-        return br_err_set(p->err, BR_EINVAL, "pprof: a line's function %llu is not in the profile",
-                          (unsigned long long)v[FUNCTION]);
+    if (!function && v[FUNCTION]) {
+        (void)br_err_set(p->err, BR_EINVAL, "pprof: a line's function %llu is not in the profile",
+                         (unsigned long long)v[FUNCTION]);
+        return BR_ENOTFOUND;
+    }
     *ret =
         (struct br_build_line){function ? function - 1 : 0, (int64_t)v[LINE], (int64_t)v[COLUMN]};
     return 0;
 }
 
+/* BR_ENOTFOUND with the error set when it refers to what is not there: then there is no such location. */
 static int read_location(struct br_pprof *p, const struct br_field *location)
 {
     enum { ID = 1, MAPPING, ADDRESS, LINE, IS_FOLDED, FIELDS };
@@ -393,10 +407,12 @@ static int read_location(struct br_pprof *p, const struct br_field *location)
             return rc;
     }
     uint32_t mapping = br_pprof_ids_get(&p->mappings, v[MAPPING]);
-    if (!mapping && v[MAPPING])
-        return br_err_set(p->err, BR_EINVAL,
-                          "pprof: location %llu: mapping %llu is not in the profile",
-                          (unsigned long long)v[ID], (unsigned long long)v[MAPPING]);
+    if (!mapping && v[MAPPING]) {
+        (void)br_err_set(p->err, BR_EINVAL,
+                         "pprof: location %llu: mapping %llu is not in the profile",
+                         (unsigned long long)v[ID], (unsigned long long)v[MAPPING]);
+        return BR_ENOTFOUND;
+    }
     if (v[IS_FOLDED] && !p->is_folded)
         p->is_folded = flag(p, BR_LOCATION_IS_FOLDED);
     const struct br_build_location l = {.mapping = mapping ? mapping - 1 : 0,
@@ -434,8 +450,13 @@ int br_pprof_read_tables(struct br_pprof *p)
         rc = read_functions(p);
     at = locations->start;
     while (!rc && goes_on(p) &&
-           br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &f))
+           br_pprof_next(&at, locations->end, BR_SCAN_LEN(BR_PPROF_LOCATION), &f)) {
         rc = read_location(p, &f);
+        if (rc == BR_ENOTFOUND) {
+            br_pprof_blame(p);
+            rc = 0;
+        }
+    }
     if (!rc && !goes_on(p))
         rc = br_pprof_no_memory(p);
     p->n_same = rc ? 0 : count_same(p);

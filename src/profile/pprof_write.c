@@ -228,6 +228,7 @@ static struct br_buf *assemble(struct br_pprof_writer *w)
     uint8_t *o = buf->data;
     for (int i = 0; i < PPROF_SECTIONS; i++)
         o = br_put_bytes(o, t->buffers[i].data, t->buffers[i].len);
+    o = br_put_bytes(o, t->strings.bytes, t->strings.len);
     buf->len = (uint32_t)(o - buf->data);
     return buf;
 }
@@ -235,9 +236,17 @@ static struct br_buf *assemble(struct br_pprof_writer *w)
 static void begin(struct br_pprof_writer *w)
 {
     pprof_tables_begin(&w->tables);
-    pprof_head_write(&w->head, &w->tables, (uint64_t)w->n_before * LATER_NS);
+    pprof_head_write(&w->head, &w->tables, (uint64_t)w->n_before * LATER_NS, &w->out);
     w->n_samples = w->n_left_out = w->n_labels = 0;
     w->too_large = false;
+}
+
+bool br_pprof_set_time(const struct br_pprof_out *p, uint64_t time_ns)
+{
+    if (!p->written_ns || !time_ns || br_varint_size(time_ns) != br_varint_size(p->written_ns))
+        return false;
+    br_put_varint(p->buf->data + p->time_at, time_ns);
+    return true;
 }
 
 static int hand_out(struct br_pprof_writer *w)
@@ -245,6 +254,7 @@ static int hand_out(struct br_pprof_writer *w)
     struct br_pprof_out *out = &w->out;
     if (!pprof_work(&w->tables, pprof_tables_size(&w->tables)))
         return w->tables.rc;
+    pprof_tables_finish(&w->tables);
     out->buf = assemble(w);
     if (!out->buf)
         return BR_ENOMEM;
@@ -474,7 +484,7 @@ static int write_scope(struct br_pprof_writer *w, const uint8_t *body, const uin
     bool whole = !next_profile(&rest, &body);
     pprof_scope_read(&w->scope, scope, w->profiles, whole ? w->n_profiles : 0);
     w->scope.has_cpu = any_is_cpu(w, c);
-    w->tables.all_labels = w->scope.from_pyroscope;
+    w->tables.all_labels = w->scope.from_pyroscope && !w->tables.options->asks_clients;
     w->out.scope = scope;
     w->out.from_pyroscope = w->scope.from_pyroscope;
     while (w->n_profiles && !w->tables.rc) {

@@ -35,6 +35,8 @@ struct br_pprof_out {
     uint32_t n_samples;  /* pprof's */
     uint32_t n_items;    /* OTLP's that are in them */
     uint64_t time_ns;    /* unix; 0: the profile does not say */
+    uint64_t written_ns; /* the time in the pprof itself, which is later in a piece; 0: none */
+    uint32_t time_at;    /* where it is in `buf` */
     uint32_t n_left_out; /* labels of samples that `keep_label` did not want */
     uint32_t n_labels; /* the most that one of its samples adds to its series: texts, but for ids */
     bool too_large;    /* one sample, and still over max_bytes */
@@ -47,11 +49,16 @@ struct br_pprof_options {
     size_t max_bytes;     /* of one; 0: BR_BUF_MAX / 2 */
     size_t max_work; /* bytes of all pprofs, and of dictionary entries that are read for them, of
                         which each piece needs its own; 0: no limit */
-    /* Which sample attributes become labels, asked once for each in an item; never about what came
-     * from a Pyroscope client. NULL: all. */
+    /* Which sample attributes become labels, asked once for each in an item; about what came from a
+     * Pyroscope client only where `asks_clients`. NULL: all. */
     bool (*keep_label)(void *arg, const char *key, size_t len);
+    bool asks_clients;
     void *arg;
 };
+
+/* Sets another time in the pprof, before anybody else has a reference to its buffer. False, and
+ * nothing is changed, where it has none, or one that takes another number of bytes. */
+bool br_pprof_set_time(const struct br_pprof_out *p, uint64_t time_ns);
 
 /* A writer keeps its memory between items. NULL when there is none. */
 struct br_pprof_writer;

@@ -117,6 +117,8 @@ void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_
         if (text && value.len && br_text_is(a.key, BR_SCOPE_PYROSCOPE_NAME)) {
             s->name = value;
             s->from_pyroscope = true;
+        } else if (text && br_text_is(a.key, BR_SCOPE_PYROSCOPE_METRIC)) {
+            s->metric = value;
         } else if (text && br_text_is(a.key, BR_SCOPE_DEFAULT_SAMPLE_TYPE)) {
             s->preferred = value;
         } else if (a.value.type == BR_VALUE_LIST && br_text_is(a.key, BR_SCOPE_SAMPLE_TYPE_ORDER)) {
@@ -193,9 +195,13 @@ static void make_name(struct pprof_head *h)
     const char *texts[BR_PPROF_TYPES_MAX];
     for (uint32_t i = 0; i < h->n_profiles; i++)
         texts[i] = h->types[i].text;
-    /* Time spent waiting is no CPU time, though its name has it. */
-    if (strcmp(texts[0], "off_cpu") == 0)
+    /* Time spent waiting is no CPU time, though its name has it, and samples of the wall clock are none. */
+    if (h->scope->metric.len)
+        clean(h->scope->metric, true, h->name, sizeof h->name);
+    else if (strcmp(texts[0], "off_cpu") == 0)
         (void)memcpy(h->name, "off_cpu", sizeof "off_cpu");
+    else if (br_text_is(h->period_type, "wall"))
+        (void)memcpy(h->name, "wall", sizeof "wall");
     else
         br_pyroscope_name(texts, h->n_profiles, NULL, 0, h->name, sizeof h->name);
     for (char *c = h->name; *c; c++)
@@ -265,28 +271,6 @@ void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-/* Strings of the head, each once. */
-struct strings {
-    struct pprof_tables *t;
-    struct br_entry text[2 * BR_PPROF_TYPES_MAX + 2];
-    uint32_t id[2 * BR_PPROF_TYPES_MAX + 2], n;
-};
-
-static uint32_t string(struct strings *s, struct br_entry text)
-{
-    if (!text.len)
-        return 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (same(s->text[i], text))
-            return s->id[i];
-    uint32_t id = pprof_text(s->t, text.data, text.len);
-    if (s->n < BR_COUNT(s->text)) {
-        s->text[s->n] = text;
-        s->id[s->n++] = id;
-    }
-    return id;
-}
-
 static void put_number(struct pprof_tables *t, uint32_t field, uint64_t value)
 {
     uint8_t *o = value ? pprof_room(t, PPROF_HEAD, 1 + BR_VARINT_MAX) : NULL;
@@ -296,11 +280,11 @@ static void put_number(struct pprof_tables *t, uint32_t field, uint64_t value)
     pprof_wrote(t, PPROF_HEAD, br_put_varint(o, value));
 }
 
-static void put_value_type(struct strings *s, uint32_t field, struct br_entry type,
+static void put_value_type(struct pprof_tables *t, uint32_t field, struct br_entry type,
                            struct br_entry unit)
 {
-    uint32_t id[2] = {string(s, type), string(s, unit)};
-    uint8_t *o = pprof_room(s->t, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
+    uint32_t id[2] = {pprof_text(t, type.data, type.len), pprof_text(t, unit.data, unit.len)};
+    uint8_t *o = pprof_room(t, PPROF_HEAD, 2 + 2 * (1 + BR_VARINT_MAX));
     if (!o)
         return;
     *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
@@ -310,7 +294,7 @@ static void put_value_type(struct strings *s, uint32_t field, struct br_entry ty
         *o++ = (uint8_t)BR_TAG(i + 1, BR_WIRE_VARINT);
         o = br_put_varint(o, id[i]);
     }
-    pprof_wrote(s->t, PPROF_HEAD, br_put_length_before(body, o));
+    pprof_wrote(t, PPROF_HEAD, br_put_length_before(body, o));
 }
 
 /* The text of attribute `i`. */
@@ -358,20 +342,28 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     }
 }
 
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns)
+/* The first section is the pprof's beginning, so what is there is there in the pprof. */
+static void put_time(struct pprof_tables *t, uint64_t time_ns, struct br_pprof_out *out)
 {
-    struct strings s = {.t = t};
+    out->written_ns = time_ns;
+    out->time_at = (uint32_t)t->buffers[PPROF_HEAD].len + 1;
+    put_number(t, 9, time_ns);
+}
+
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out)
+{
     const struct pprof_profile *p = h->profile;
     for (uint32_t i = 0; i < h->n_profiles; i++)
-        put_value_type(&s, 1, h->types[i].type, h->types[i].unit);
-    put_number(t, 9, p->time_ns ? p->time_ns + later_ns : 0);
+        put_value_type(t, 1, h->types[i].type, h->types[i].unit);
+    put_time(t, p->time_ns ? p->time_ns + later_ns : 0, out);
     put_number(t, 10, p->duration_ns);
     if (h->period_type.len || h->period_unit.len)
-        put_value_type(&s, 11, h->period_type, h->period_unit);
+        put_value_type(t, 11, h->period_type, h->period_unit);
     put_number(t, 12, (uint64_t)h->period);
     for (uint32_t i = 0; i < h->n_profiles; i++)
         if (h->scope->preferred.len && same(h->types[i].type, h->scope->preferred)) {
-            put_number(t, 14, string(&s, h->types[i].type));
+            put_number(t, 14, pprof_text(t, h->types[i].type.data, h->types[i].type.len));
             break;
         }
     put_attributes(h, t);

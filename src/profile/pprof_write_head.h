@@ -25,6 +25,7 @@ struct pprof_scope {
     bool ordered;              /* it was made of a pprof */
     bool has_cpu;              /* a Profile has the type cpu/nanoseconds */
     struct br_entry name;      /* from_pyroscope: what __name__ is */
+    struct br_entry metric;    /* else what it is to be; len 0: by the types */
     struct br_entry preferred; /* the default sample type; len 0: none */
 };
 
@@ -63,5 +64,6 @@ void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_
 void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
                      const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n);
 
-/* Writes it, with a time that is later by so much. */
-void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns);
+/* Writes it, with a time that is later by so much, of which `out` is told. */
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out);

@@ -8,6 +8,7 @@
 #define SECTION_MAX BR_BUF_MAX
 #define DOUBLED_MAX (8u << 20) /* bytes of a buffer that still doubles */
 #define ITEM_GROWTH 4 /* the index of a dictionary takes so many times the item, and a MiB */
+#define STRINGS_GROWTH 8 /* the strings of a pprof likewise, with what finds them */
 #define KEEP_MAX (1u << 20) /* bytes of a buffer that stay for the next item */
 
 /* --- Buffers --------------------------------------------------------------------------------- */
@@ -37,7 +38,7 @@ uint8_t *pprof_room_slow(struct pprof_tables *t, unsigned buffer, size_t len)
 
 size_t pprof_tables_size(const struct pprof_tables *t)
 {
-    size_t size = 0;
+    size_t size = t->strings.len;
     for (int i = 0; i < PPROF_SECTIONS; i++)
         size += t->buffers[i].len;
     return size;
@@ -47,12 +48,14 @@ void pprof_tables_state(const struct pprof_tables *t, struct pprof_state *ret)
 {
     for (int i = 0; i < PPROF_SECTIONS; i++)
         ret->len[i] = t->buffers[i].len;
+    ret->strings_len = t->strings.len;
 }
 
 void pprof_tables_restore(struct pprof_tables *t, const struct pprof_state *state)
 {
     for (int i = 0; i < PPROF_SECTIONS; i++)
         t->buffers[i].len = state->len[i];
+    t->strings.len = state->strings_len;
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -111,6 +114,7 @@ int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
     int rc = br_dictionary_index(item, &t->arena, &t->view);
     if (!rc && !make_marks(t))
         rc = BR_ENOMEM;
+    t->strings_budget.max = STRINGS_GROWTH * item->size + (1u << 20);
     if (rc && t->arena.full)
         rc = BR_ETOOBIG;
     if (rc)
@@ -128,6 +132,8 @@ void pprof_tables_unload(struct pprof_tables *t)
         br_free(b->data);
         *b = (struct pprof_buffer){0};
     }
+    if (t->strings_budget.used > KEEP_MAX)
+        br_intern_release(&t->strings, &t->strings_budget);
 }
 
 void pprof_tables_release(struct pprof_tables *t)
@@ -135,6 +141,27 @@ void pprof_tables_release(struct pprof_tables *t)
     br_arena_release(&t->arena);
     for (int i = 0; i < PPROF_BUFFERS; i++)
         br_free(t->buffers[i].data);
+    br_intern_release(&t->strings, &t->strings_budget);
+}
+
+void pprof_tables_finish(struct pprof_tables *t)
+{
+    if (t->strings_budget.used > KEEP_MAX)
+        br_intern_strip(&t->strings, &t->strings_budget);
+}
+
+/* What it costs is in proportion to what the last pprof had. */
+static void begin_strings(struct pprof_tables *t)
+{
+    struct br_intern *strings = &t->strings;
+    if (!strings->n_slots) {
+        br_intern_release(strings, &t->strings_budget);
+        t->rc = t->rc ? t->rc : br_intern_init(strings, &t->strings_budget, 6);
+    } else if (strings->n > strings->n_slots / 8) {
+        br_intern_clear(strings);
+    } else {
+        br_intern_truncate(strings, 1, BR_INTERN_HEAD);
+    }
 }
 
 void pprof_tables_begin(struct pprof_tables *t)
@@ -145,18 +172,24 @@ void pprof_tables_begin(struct pprof_tables *t)
     memset(t->n_ids, 0, sizeof t->n_ids);
     memset(t->id_keys, 0, sizeof t->id_keys);
     t->last_trace_string = 0;
-    (void)pprof_text(t, "", 0);
+    begin_strings(t);
 }
 
 /* --- Strings --------------------------------------------------------------------------------- */
 
 uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len)
 {
-    uint8_t *o = pprof_room(t, PPROF_STRINGS, len + 1 + PPROF_LEN_MAX);
-    if (!o)
+    uint32_t hash, id;
+    if (t->rc)
         return 0;
-    pprof_wrote(t, PPROF_STRINGS, br_put_len(o, 6, data, len));
-    return t->n_ids[BR_TABLE_STRING]++;
+    id = br_intern_find(&t->strings, data, len, BR_INTERN_NONE, &hash);
+    if (id != BR_INTERN_NONE)
+        return pprof_work(t, len) ? id : 0;
+    t->rc = br_intern_reserve(&t->strings, &t->strings_budget, len);
+    if (t->rc)
+        return 0;
+    memcpy(br_intern_body(&t->strings), data, len);
+    return br_intern_append(&t->strings, len, hash);
 }
 
 uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i)
@@ -237,7 +270,7 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
 
 static uint32_t function(struct pprof_tables *t, uint64_t i)
 {
-    if (i == 0 || i >= t->view.n[BR_TABLE_FUNCTION])
+    if (i >= t->view.n[BR_TABLE_FUNCTION])
         return 0;
     const struct pprof_mark *m = &t->marks[BR_TABLE_FUNCTION][i];
     return m->round == t->round ? m->id : write_function(t, (uint32_t)i);
@@ -313,7 +346,8 @@ static uint32_t mapping(struct pprof_tables *t, uint64_t i)
     return m->round == t->round ? m->id : write_mapping(t, (uint32_t)i);
 }
 
-/* A Line; one without a function is none in pprof. */
+/* A Line. One whose function has no name, as in stacks of Go's runtime, is the empty entry's: it keeps its
+ * value, which would be its caller's otherwise. */
 static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, const uint8_t *end)
 {
     struct br_field f;
@@ -391,8 +425,8 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
         attributes = attributes || f.number == 4;
     }
     uint32_t mapping_id = mapping(t, in_mapping);
-    /* A line with a function takes four bytes or more, and four more when its id is longer here. */
-    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 2 * (size_t)e->len + 64);
+    /* A line takes two bytes or more, and six with an id that it did not say. */
+    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 3 * (size_t)e->len + 64);
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_LOCATION];

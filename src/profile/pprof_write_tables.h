@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/steps.h"
+#include "otlp/intern.h"
 #include "otlp/scan.h"
 #include "profile/pair.h"
 #include "profile/pprof_write.h"
@@ -20,8 +21,7 @@ enum pprof_section {
     PPROF_MAPPINGS,
     PPROF_LOCATIONS,
     PPROF_FUNCTIONS,
-    PPROF_STRINGS,
-    PPROF_SECTIONS,               /* so many are written; what follows is not */
+    PPROF_SECTIONS, /* so many are written, and the strings; what follows is not */
     PPROF_CACHE = PPROF_SECTIONS, /* fields of samples that will be needed again */
     PPROF_BUFFERS,
 };
@@ -62,6 +62,8 @@ struct pprof_link {
 struct pprof_tables {
     struct br_dictionary_view view;
     struct br_arena arena; /* of what lives as long as the item */
+    struct br_intern strings; /* of the pprof, each once */
+    struct br_budget strings_budget;
     const struct br_pprof_options *options;
     bool all_labels;
     uint32_t round;
@@ -81,6 +83,7 @@ struct pprof_tables {
 /* What pprof_tables_restore goes back to. */
 struct pprof_state {
     size_t len[PPROF_SECTIONS];
+    uint32_t strings_len;
 };
 
 /* Reads the item's dictionary. Returns 0, BR_ENOMEM or BR_ETOOBIG. */
@@ -93,6 +96,10 @@ void pprof_tables_release(struct pprof_tables *t);
 
 /* Begins a pprof: empty but for the empty string. */
 void pprof_tables_begin(struct pprof_tables *t);
+
+/* Ends it: nothing is added until the next begins, and what found strings is given back where it is
+ * large. */
+void pprof_tables_finish(struct pprof_tables *t);
 
 /* Bytes written so far. */
 size_t pprof_tables_size(const struct pprof_tables *t);
@@ -167,7 +174,9 @@ bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_
 /* The string of the text that attribute `i` has, written when it is wanted first. */
 uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text);
 
-/* A text that the dictionary does not have, as a new string; and entry `i` of its strings. */
+/* The string of a text, new where the pprof has not got it yet; and of entry `i` of the dictionary's
+ * strings. Pyroscope takes a name to be the first string that is equal to it, and sees no label whose
+ * key is another: so there is never a second. */
 uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len);
 uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i);
 

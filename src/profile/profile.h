@@ -23,6 +23,8 @@
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */
 #define BR_SCOPE_SAMPLE_TYPE_ORDER "pprof.scope.sample_type_order"     /* int[] */
 #define BR_SCOPE_PYROSCOPE_NAME "pyroscope.name" /* string: what `__name__` is, "process_cpu" */
+#define BR_SCOPE_PYROSCOPE_METRIC "pyroscope.metric" /* string: what `__name__` is to be, of what no
+                                                        client of Pyroscope's sent */
 /* Profile attributes. */
 #define BR_PROFILE_DROP_FRAMES "pprof.profile.drop_frames"             /* string */
 #define BR_PROFILE_KEEP_FRAMES "pprof.profile.keep_frames"             /* string */
@@ -54,6 +56,12 @@ struct br_sample_type {
     bool cumulative, sampled;
 };
 
+/* Samples that are wrong in themselves, and without which their profile was read. */
+struct br_profile_lost {
+    uint32_t n;
+    struct br_err first; /* what is wrong with the first of them */
+};
+
 /* What goes with the bytes. All is borrowed until return. */
 struct br_profile_source {
     const uint8_t *data; /* plain, not compressed */
@@ -64,7 +72,7 @@ struct br_profile_source {
                             BR_SCOPE_PYROSCOPE_NAME; otherwise there is none */
     const char *spy_name; /* pprof of /ingest: "pyspy" and others get the repairs that Pyroscope's
                              ingestion makes to what they send; NULL: unknown */
-    const uint8_t *profile_id; /* 16 bytes, of every Profile; or NULL */
+    const uint8_t *profile_id; /* 16 bytes, of the first Profile; or NULL */
     uint64_t start_ns, end_ns; /* when the format does not say */
     double sample_rate;        /* in Hz, of formats that count samples; 0: 100 */
     const char *type;          /* text formats: "cpu", "wall", "alloc_objects" ...; NULL: "cpu" */
@@ -74,8 +82,10 @@ struct br_profile_source {
     const struct br_sample_type *types; /* pprof */
     size_t n_types;
     bool cumulative; /* pprof: values are since the process began, but for inuse_* */
-    bool from_file;  /* pprof: nobody said more than the bytes do, so that what Go's runtime counts
-                        (alloc_*, contentions, delay), over no duration, is since the process began */
+    bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
+    bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile has no
+                        duration */
+    struct br_profile_lost *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
 /* How many bytes the names, or the labels, that a profile puts together from its texts may have: more
@@ -86,7 +96,9 @@ size_t br_profile_text_max(const struct br_profile_source *s);
  * for what lives until return. Returns 0; BR_EINVAL with a sentence that says where and what is wrong
  * (what was built so far is then good for nothing but br_build_clear); BR_EFULL with a sentence, when
  * it would take more memory than four times what was sent and a MiB; or BR_ENOMEM. An empty profile is
- * no error and adds nothing. */
+ * no error and adds nothing. Of a pprof, a sample that refers to what is not there, or has another number
+ * of values than there are types, is left out, as Pyroscope does it, and counted in `lost`; where no
+ * sample is left it is BR_EINVAL. */
 int br_profile_read(struct br_build *b, enum br_profile_format format,
                     const struct br_profile_source *s, struct br_arena *scratch, struct br_err *err);
 

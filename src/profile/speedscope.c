@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "otlp/json_number.h"
 #include "otlp/json_scan.h"
+#include "otlp/keyvalue.h"
 #include "profile/stacks.h"
 #include "wire/protobuf.h"
 
@@ -499,14 +500,9 @@ static void choose_type(struct reader *r, enum unit unit, bool several)
 
 static bool is_label(const struct br_field *attribute, const char *key)
 {
-    struct br_field f;
-    const uint8_t *p = attribute->data, *end = p + attribute->value;
-    while (p && p < end) {
-        p = br_field_next(p, end, &f);
-        if (p && f.number == 1 && f.wire == BR_WIRE_LEN)
-            return f.value == strlen(key) && memcmp(f.data, key, f.value) == 0;
-    }
-    return false;
+    struct br_keyvalue kv;
+    (void)br_keyvalue_read(attribute->data, (size_t)attribute->value, &kv);
+    return kv.key_len == strlen(key) && memcmp(kv.key, key, kv.key_len) == 0;
 }
 
 /* The attributes but those of this key. */

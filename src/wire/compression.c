@@ -17,11 +17,12 @@
 #define DEFLATE_LEVEL_MAX 12
 #define ZSTD_LEVEL_DEFAULT 1
 #define ZSTD_WINDOW_LOG_MAX 24
-#define DECODER_KEPT_MAX (512u << 10)
 
 /* What a body without a size of its own is first taken to be: telemetry is 12 to 16 times its
  * compressed size. */
 #define RATIO_GUESS 16u
+/* Without a size; what its blocks can hold is mostly less, and near what they do. */
+#define ZSTD_RATIO_GUESS 32u
 /* RFC 1951: 258 bytes from two bits at the best. */
 #define RATIO_DEFLATE_MAX 1032u
 /* RFC 8878 section 3.1.1.2: a block is at least three bytes and at most 128 KiB of content. */
@@ -144,7 +145,7 @@ static int sink_reserve(struct sink *s, size_t size)
     if (size <= s->buf->cap)
         return 0;
     if (s->buf->len == 0) {
-        s->buf = br_buf_unref(s->buf);
+        s->buf = br_buf_discard(s->buf);
         return sink_open(s, size);
     }
     if (br_buf_reserve(&s->buf, size))
@@ -256,92 +257,98 @@ static int decode_deflate(struct br_codec *c, const uint8_t *data, size_t len, s
 
 static int make_zstd_decoder(struct br_codec *c, struct sink *s)
 {
-    if (!c->zstd_d) {
+    if (!c->zstd_d)
         c->zstd_d = ZSTD_createDCtx_advanced(zstd_allocator());
-        if (!c->zstd_d)
-            return br_err_set(s->err, BR_ENOMEM, "no memory for a decoder");
-        (void)ZSTD_DCtx_setParameter(c->zstd_d, ZSTD_d_windowLogMax, ZSTD_WINDOW_LOG_MAX);
-    }
-    (void)ZSTD_DCtx_reset(c->zstd_d, ZSTD_reset_session_only);
-    return 0;
+    return c->zstd_d ? 0 : br_err_set(s->err, BR_ENOMEM, "no memory for a decoder");
 }
 
-/* Looks at the start of a frame. The formats from before RFC 8878, which the library also reads,
- * are not let through. A size that the frame could hold is made room for, so that it is decoded
- * straight into the buffer; one that it could not is a lie. */
-static int open_frame(const uint8_t *data, size_t len, struct sink *s)
+static int zstd_damaged(size_t code, struct sink *s)
 {
-    uint32_t magic = len < 4 ? 0 : br_load32(data);
-    if ((magic & ZSTD_SKIPPABLE_MASK) == ZSTD_SKIPPABLE_MAGIC)
-        return 0;
-    if (magic != ZSTD_FRAME_MAGIC)
-        return br_err_set(s->err, BR_EINVAL, "the body is not zstd, or cut off");
-    unsigned long long size = ZSTD_getFrameContentSize(data, len);
-    if (size == ZSTD_CONTENTSIZE_UNKNOWN)
-        return 0;
-    if (size == ZSTD_CONTENTSIZE_ERROR ||
-        size > times(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
-        return br_err_set(s->err, BR_EINVAL, "the compressed body is damaged or cut off");
-    if (size > s->limit - s->buf->len)
-        return too_big(s);
-    return sink_reserve(s, s->buf->len + (size_t)size);
-}
-
-static int zstd_failed(size_t code, struct sink *s)
-{
-    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
-        return br_err_set(s->err, BR_ENOMEM, "no memory for a decoder");
-    return br_err_set(s->err, BR_EINVAL, "the compressed body is damaged: %s",
+    return br_err_set(s->err, BR_EINVAL, "the compressed body is damaged or cut off: %s",
                       ZSTD_getErrorName(code));
 }
 
-/* Decodes as far as the room goes; `*ret_open` while the frame is not at its end. When the limit is
- * reached, one more byte is asked for elsewhere: the frame may be just about to end. */
-static int zstd_step(struct br_codec *c, ZSTD_inBuffer *in, struct sink *s, bool *ret_open)
+/* Looks at the start of a frame of `len` bytes. The formats from before RFC 8878, which the library
+ * also reads, are not let through. A frame that says its size is its own window. */
+static int check_frame(const uint8_t *data, size_t len, struct sink *s, ZSTD_frameHeader *ret)
 {
-    uint8_t beyond;
-    if (s->buf->len == sink_size(s) && s->buf->len < s->limit) {
+    uint32_t magic = len < 4 ? 0 : br_load32(data);
+    if (magic != ZSTD_FRAME_MAGIC && (magic & ZSTD_SKIPPABLE_MASK) != ZSTD_SKIPPABLE_MAGIC)
+        return br_err_set(s->err, BR_EINVAL, "the body is not zstd, or cut off");
+    size_t r = ZSTD_getFrameHeader(ret, data, len);
+    if (ZSTD_isError(r))
+        return zstd_damaged(r, s);
+    if (r == 0 && ret->frameType == ZSTD_frame &&
+        ret->frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN &&
+        ret->windowSize > (size_t)1 << ZSTD_WINDOW_LOG_MAX)
+        return br_err_set(s->err, BR_EINVAL, "the compressed body needs a window of %llu bytes",
+                          ret->windowSize);
+    return r == 0 ? 0 : br_err_set(s->err, BR_EINVAL, "the compressed body is cut off");
+}
+
+/* Makes room for a whole frame of `len` bytes: what it says that it holds, or the most that its blocks
+ * can, within what frames usually hold. A size that its blocks cannot have is a lie. */
+static int reserve_frame(const uint8_t *data, size_t len, uint64_t size, struct sink *s)
+{
+    uint64_t most = ZSTD_decompressBound(data, len);
+    size_t left = s->limit - s->buf->len;
+    if (size != ZSTD_CONTENTSIZE_UNKNOWN) {
+        if (size > times(len / ZSTD_BLOCK_MIN, ZSTD_BLOCK_CONTENT_MAX))
+            return br_err_set(s->err, BR_EINVAL, "the compressed body is damaged or cut off");
+        return size > left ? too_big(s) : sink_reserve(s, s->buf->len + (size_t)size);
+    }
+    size_t usual = times(len, ZSTD_RATIO_GUESS);
+    size_t want = most < usual ? (size_t)most : usual;
+    return sink_reserve(s, want < left ? s->buf->len + want : s->limit);
+}
+
+/* Decodes one frame of `len` bytes at once, so that what was decoded is the window. */
+static int decode_frame(struct br_codec *c, const uint8_t *data, size_t len, struct sink *s)
+{
+    for (;;) {
+        struct br_buf *b = s->buf;
+        size_t made =
+            ZSTD_decompressDCtx(c->zstd_d, b->data + b->len, sink_size(s) - b->len, data, len);
+        if (!ZSTD_isError(made)) {
+            b->len += (uint32_t)made;
+            return 0;
+        }
+        if (ZSTD_getErrorCode(made) != ZSTD_error_dstSize_tooSmall)
+            return zstd_damaged(made, s);
         int rc = sink_grow(s);
         if (rc)
             return rc;
     }
-    size_t room = sink_size(s) - s->buf->len;
-    ZSTD_outBuffer out = {room ? s->buf->data + s->buf->len : &beyond, room ? room : 1, 0};
-    size_t r = ZSTD_decompressStream(c->zstd_d, &out, in);
-    if (ZSTD_isError(r))
-        return zstd_failed(r, s);
-    if (!room && out.pos)
-        return too_big(s);
-    s->buf->len += (uint32_t)out.pos;
-    *ret_open = r != 0;
-    if (r != 0 && in->pos == in->size && out.pos < out.size)
-        return br_err_set(s->err, BR_EINVAL, "the compressed body is cut off");
-    return 0;
 }
 
-/* A decoder keeps the largest window that it has had, which a peer chose. */
-static void drop_window(struct br_codec *c)
+static int next_frame(struct br_codec *c, const uint8_t *data, size_t len, struct sink *s,
+                      size_t *ret_used)
 {
-    if (ZSTD_sizeof_DCtx(c->zstd_d) <= DECODER_KEPT_MAX)
-        return;
-    ZSTD_freeDCtx(c->zstd_d);
-    c->zstd_d = NULL;
+    ZSTD_frameHeader head;
+    int rc = check_frame(data, len, s, &head);
+    if (rc)
+        return rc;
+    size_t used = ZSTD_findFrameCompressedSize(data, len);
+    if (ZSTD_isError(used))
+        return zstd_damaged(used, s);
+    *ret_used = used;
+    if (head.frameType == ZSTD_skippableFrame)
+        return 0;
+    rc = reserve_frame(data, used, head.frameContentSize, s);
+    return rc ? rc : decode_frame(c, data, used, s);
 }
 
 static int decode_zstd(struct br_codec *c, const uint8_t *data, size_t len, struct sink *s)
 {
     int rc = make_zstd_decoder(c, s);
     if (!rc)
-        rc = sink_open(s, times(len, RATIO_GUESS));
-    ZSTD_inBuffer in = {data, len, 0};
-    bool open = false;
-    do {
-        if (!rc && !open)
-            rc = open_frame(data + in.pos, len - in.pos, s);
-        if (!rc)
-            rc = zstd_step(c, &in, s, &open);
-    } while (!rc && (open || in.pos < len));
-    drop_window(c);
+        rc = sink_open(s, 0);
+    size_t at = 0;
+    while (!rc && (at == 0 || at < len)) {
+        size_t used = 0;
+        rc = next_frame(c, data + at, len - at, s, &used);
+        at += used;
+    }
     return rc;
 }
 
@@ -365,7 +372,7 @@ int br_decompress(struct br_codec *c, enum br_encoding encoding, const uint8_t *
         break;
     }
     if (rc) {
-        br_buf_unref(s.buf);
+        br_buf_discard(s.buf); /* as large as a peer wanted it */
         return rc;
     }
     br_buf_shrink(&s.buf); /* slack would be paid for as long as the item lives */

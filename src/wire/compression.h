@@ -2,15 +2,16 @@
 /*
  * Content codings. gzip is RFC 1952 (members may follow one another), deflate is RFC 1950 as RFC 9110
  * section 8.4.1.2 says (raw RFC 1951, which some clients send, is accepted), zstd is RFC 8878 (frames
- * may follow one another; a window of 16 MiB at the most). Every decoder stops at the caller's limit
+ * may follow one another; of one that does not state its size, a window of 16 MiB at the most). Every decoder stops at the caller's limit
  * without having produced more than it.
  *
  * A size that the sender states is a hint. It decides how large the first buffer is, within what the
- * input can possibly decode to; when it was wrong, the buffer doubles up to the limit. gzip and deflate
- * are decoded by libdeflate, three times as fast as zlib but without a way to go on after a full
- * buffer, so that the stream (the last gzip member only) is decoded again; the sizes tried add up to
- * less than twice the limit, however the sender lies. Memory on the way: the result and, while a
- * buffer with content grows, the one before it; zstd frames without a stated size add their window.
+ * input can possibly decode to; when it was wrong, the buffer doubles up to the limit. Each gzip member,
+ * deflate stream and zstd frame is decoded in one go: libdeflate, three times as fast as zlib, has no way
+ * to go on after a full buffer, and zstd needs no window beside what it has decoded. What finds its
+ * buffer full is decoded again (the last member or frame only); the sizes tried add up to less than twice
+ * the limit, however the sender lies. Memory on the way: the result, and the decoder's tables; a
+ * buffer with content below BR_MEM_MAPPED is moved to the next one.
  *
  * The default level is 1 for all of them. Export requests of 200 spans, ten to a body, one core of a
  * 2-core machine, MB/s of payload and compressed size:
@@ -32,8 +33,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* The most that decoding takes beside the result: zstd's window of 16 MiB, and its tables. */
-#define BR_DECODER_MAX (17u << 20)
+/* The most that decoding takes beside the result: the decoder's tables, and a small buffer that grows. */
+#define BR_DECODER_MAX (1u << 20)
 
 enum br_encoding { BR_ENCODING_NONE, BR_ENCODING_GZIP, BR_ENCODING_DEFLATE, BR_ENCODING_ZSTD };
 

@@ -11,7 +11,7 @@
 #include "wire/http1.h"
 
 #define AHEAD_MAX (1u << 20)
-#define OUT_MAX (4u << 10) /* answers that wait for the socket, above which no request is begun */
+#define OUT_MAX (1u << 10) /* answers that wait for the socket, above which no request is begun */
 
 struct server {
     struct br_conn conn;

@@ -25,4 +25,3 @@ int br_h2_settings(nghttp2_session *session, const nghttp2_settings_entry *setti
                    int32_t connection_window);
 
 #define BR_H2_FRAME_HEADER 9
-#define BR_H2_FRAME_MAX 16384

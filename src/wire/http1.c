@@ -39,11 +39,6 @@ size_t br_http1_held(const struct br_http1 *p)
     return i->line.cap + i->head.cap + i->headers_cap * sizeof *i->headers;
 }
 
-void br_http1_expect_no_body(struct br_http1 *p)
-{
-    p->impl->no_body = true;
-}
-
 bool br_http1_refuse(struct br_http1 *p, unsigned status, const char *text)
 {
     p->error_status = status;
@@ -86,7 +81,6 @@ static void begin(struct br_http1 *p)
 static enum br_http1_event report(struct br_http1_impl *i)
 {
     i->state = BR_HTTP1_REPORTED;
-    i->no_body = false;
     return BR_HTTP1_DONE;
 }
 

@@ -66,10 +66,6 @@ void br_http1_release(struct br_http1 *p);
 /* Bytes of memory that the head, and a line that is not complete, take. */
 size_t br_http1_held(const struct br_http1 *p);
 
-/* Responses only: the request that the next response answers was a HEAD (it has no body). Before its
- * first byte is fed. */
-void br_http1_expect_no_body(struct br_http1 *p);
-
 /* Makes what progress it can with the `*len` bytes at `*data`, moves both past what it used, and says
  * what happened. Call again with the rest until it says MORE (or ERROR, which it says from then on).
  * Interim responses but 101 (an error) are skipped. Responses without length end at br_http1_eof. What

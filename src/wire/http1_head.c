@@ -343,8 +343,8 @@ static bool point_at_fields(struct br_http1 *p)
 static void frame_body(struct br_http1 *p)
 {
     struct br_http1_impl *i = p->impl;
-    bool bodyless = i->responses ? i->no_body || p->status == 204 || p->status == 304
-                                 : !p->chunked && !p->has_length;
+    bool bodyless =
+        i->responses ? p->status == 204 || p->status == 304 : !p->chunked && !p->has_length;
     i->left = bodyless ? 0 : p->has_length ? p->content_length : UINT64_MAX;
     if (bodyless || p->has_length) {
         i->state = BR_HTTP1_LENGTH;

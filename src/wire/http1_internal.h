@@ -30,7 +30,6 @@ struct br_http1_text {
 struct br_http1_impl {
     enum br_http1_state state;
     bool responses;
-    bool no_body;              /* the next response answers a HEAD */
     bool blank;                /* the one empty line before a request was there */
     unsigned seen;             /* which of the fields with a meaning were there */
     uint32_t n_fields;         /* in the head, or in the trailers */

@@ -20,6 +20,7 @@
 
 #include "base/mem.h"
 #include "pipeline/graph.h"
+#include "pipeline/registry.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"

@@ -245,3 +245,21 @@ def test_tenants_do_not_mix_in_a_queue(braid, sink):
     for call in sink.of(TRACES):
         numbers = {int.from_bytes(span.span_id, "big") % 3 for _, _, span in otlp.spans_of(call.message)}
         assert len(numbers) == 1
+
+
+def test_sizes_of_batches_are_in_the_queues_unit(braid, sink):
+    """A span of some hundred bytes is a batch of 100 bytes, and none of 100 spans."""
+    server = braid(pipelines(exporter("grpc", sink, sending_queue={
+        "sizer": "bytes", "queue_size": 1 << 20, "batch": {"flush_timeout": "1h", "min_size": 100}})))
+    clients.grpc(server.grpc, TRACES, body(1, 1)).expect_ok()
+    sink.wait(TRACES, 1)
+
+
+@pytest.mark.parametrize("signal", otlp.SIGNALS, ids=lambda signal: signal.name)
+def test_requests_without_anything_are_seen(braid, sink, signal):
+    server = braid(pipelines(exporter("grpc", sink)))
+    clients.grpc(server.grpc, signal, b"").expect_ok()
+    clients.http(server.http, signal.path, b"").expect_ok()
+    empty = server.metrics()["braid_ledger_empty_requests"]
+    assert sum(n for labels, n in empty.items() if f'signal="{signal.name}"' in labels) == 2
+    assert server.ledger(signal.name)["received"] == 0

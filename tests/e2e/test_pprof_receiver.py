@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receiver pprof: a Go program scraped over the network, a folder, uploads."""
 
+import gzip
 import os
 import pathlib
 import re
@@ -186,6 +187,53 @@ def test_folder(braid, sink, tmp_path):
     folded = [each for each in arrived if functions(each)[-1] == "main"]
     assert sorted(each["values"][0] for each in folded) == [10_000_000, 30_000_000]
     assert {each["resource"]["service.name"] for each in arrived} == {"nightly"}
+    server.stop()
+
+
+def recording(name):
+    return gzip.decompress((TESTS / "data" / "jfr" / f"{name}.jfr.gz").read_bytes())
+
+
+def unknown_recording():
+    """Of events that nobody knows."""
+    data = recording("jdk17-default")
+    for name in (b"ExecutionSample", b"ObjectAllocation", b"JavaMonitorEnter", b"ThreadPark"):
+        data = data.replace(b"jdk." + name, b"xdk." + name)
+    return data
+
+
+def test_recordings_in_a_folder(braid, sink, pyroscope, tmp_path):
+    """What a recording says of itself counts: when it was, what a sample stands for; each event has the name that
+    Pyroscope gives it. What nobody understands stays, and is named."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("jdk17-default", "agent-both", "agent-wall"):
+        (folder / f"{name}.jfr").write_bytes(recording(name))
+    (folder / "unknown.jfr").write_bytes(unknown_recording())
+    settings = config(sink, {"file": {"path": str(folder), "poll_interval": "50ms", "after": "delete"}})
+    settings["exporters"] = {"pyroscope": {"endpoint": pyroscope.url, "limits": {"max_age": "0"}}}
+    settings["service"]["pipelines"]["profiles"]["exporters"] = ["pyroscope"]
+    server = braid(settings)
+    until(lambda: [path.name for path in folder.iterdir()] == ["unknown.jfr"], "all but one")
+    until(lambda: "unknown.jfr: there is no sample in it" in server.log(), "the one that is named")
+    server.stop()
+    found = {(push.labels["__name__"], kind): push.profile for push in pyroscope.profiles() for kind in push.names()}
+    assert {("process_cpu", "cpu"), ("wall", "wall"), ("block", "contentions"), ("block", "delay"),
+            ("memory", "live")} <= set(found)
+    assert ("live", "live") not in found
+    periods = {(name, kind, profile.period) for (name, kind), profile in (
+        ((push.labels["__name__"], push.names()[0]), push.profile) for push in pyroscope.profiles())}
+    assert {("process_cpu", "cpu", 10_000_000), ("process_cpu", "cpu", 20_000_000),
+            ("wall", "wall", 50_000_000), ("wall", "wall", 20_000_000)} <= periods
+    starts = {int.from_bytes(recording(name)[32:40], "big") for name in ("jdk17-default", "agent-both", "agent-wall")}
+    assert {push.profile.time_nanos // 10**9 for push in pyroscope.profiles()} == {start // 10**9 for start in starts}
+
+
+def test_an_upload_that_nobody_understands(braid, sink):
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    answer = clients.http(server.address("http", "receiver/pprof"), "/v1/profiles/upload?name=shop",
+                          unknown_recording(), None)
+    assert answer.code == 400 and b"none of its events is known" in answer.body
     server.stop()
 
 

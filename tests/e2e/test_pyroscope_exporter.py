@@ -2,6 +2,7 @@
 """The pyroscope exporter against a stand-in that follows the real server's rules."""
 
 import collections
+import socket
 import time
 
 import pytest
@@ -122,6 +123,36 @@ def test_cpu_comes_as_its_sdk_would_push_it(through, pyroscope):
         Key(frozenset({"service_name": "shop"}.items()), CPU_TYPE, STACK, "", ""): 1}
 
 
+def host_request(processes, at):
+    """What a profiler of a whole host sends: a Resource for each process, all of one time, whose samples have
+    time stamps only. Process i has i + 1 of them, at 19 Hz."""
+    request = Request()
+    for i, name in enumerate(processes):
+        scope = request.scope({"container.id": f"c{i}", "process.pid": 100 + i,
+                               **({"process.executable.name": name} if name else {})})
+        profile = request.profile(scope, ("samples", "count"), CPU, PERIOD, at)
+        profile.profile_id = bytes([i + 1]) * 16
+        profile.samples.add(stack_index=request.stack(["leaf", "root"]),
+                            timestamps_unix_nano=[at + 10**6 * k for k in range(i + 1)])
+    return request
+
+
+PERIOD = 52_631_578
+
+
+def test_processes_of_a_host_are_told_apart(through, pyroscope):
+    """Their series are equal, and Pyroscope keeps one profile of a series and time; what a client sends again
+    is still kept once."""
+    request = host_request(["java", "java", "postgres", None, "java"], NOW())
+    server = through()
+    for _ in range(2):
+        send(server, request)
+    pyroscope.wait(10)
+    assert of_service(pyroscope.stored()) == {
+        "unknown_service:java": (1 + 2 + 5) * PERIOD, "unknown_service:postgres": 3 * PERIOD,
+        "unknown_service": 4 * PERIOD}
+
+
 def test_counted_cpu_samples_become_cpu_time(through, pyroscope):
     """A profiler that counts: 3 by value, 2 by time stamps, at 20 ms each."""
     request = Request()
@@ -215,6 +246,22 @@ def test_links_become_labels(through, pyroscope, labels, kept):
     assert (key.span_id, key.trace_id) == (SPAN, TRACE)
 
 
+def test_no_string_is_there_twice(through, pyroscope):
+    """Pyroscope looks a name up once: a label whose key is a second string of that name is none. Here the
+    dictionary has the names of the ids, by an attribute that is left out, and twice."""
+    request = cpu_request()
+    request.message.dictionary.string_table.extend(["span_id", "trace_id", "span_id"])
+    [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
+    sample.attribute_indices.append(request.attribute("span_id", "ee" * 8))
+    sample.link_index = request.link(TRACE, SPAN)
+    send(through(), request)
+    [push] = pyroscope.wait(1)
+    strings = list(push.profile.string_table)
+    assert sorted(set(strings)) == sorted(strings)
+    [key] = pyroscope.stored()
+    assert (key.span_id, key.trace_id) == (SPAN, TRACE)
+
+
 def test_sample_attributes_that_would_be_series_are_left_out(through, pyroscope):
     request = cpu_request()
     [sample] = [sample for _, _, sample in otlp.samples_of(request.message)]
@@ -277,6 +324,46 @@ def test_labels_of_samples_count_too(through, pyroscope):
     [key] = pyroscope.stored()
     # With __name__ and __delta__, which are not kept.
     assert len(key.labels) == 30 - 2 and {("a", "x"), ("b", "y")} < key.labels
+
+
+CLIENT = {"pyroscope.name": "process_cpu"}  # of the scope of what an SDK sent
+
+
+@pytest.mark.parametrize("labels, series, of_sample", [
+    ({}, {"env": "prod", "service.name": "tag", "region": "eu"}, {"user": "x", "span_name": "GET /"}),
+    ({"resource_attributes": ["env"]}, {"env": "prod"}, {"user": "x", "span_name": "GET /"}),
+    ({"resource_attributes": [], "sample_attributes": []}, {}, {}),
+    ({"sample_attributes": ["user"], "resource_attributes": ["service.*"]}, {"service.name": "tag"}, {"user": "x"}),
+])
+def test_lists_hold_for_clients_too(through, pyroscope, labels, series, of_sample):
+    request = Request()
+    scope = request.scope({"service.name": "shop", "pyroscope.label.service.name": "tag", "env": "prod",
+                           "region": "eu", "__session_id__": "7"}, CLIENT)
+    sample = request.profile(scope, CPU, CPU, 10_000_000).samples.add(stack_index=request.stack(["a"]), values=[1])
+    texts = {"user": "x", "span_name": "GET /", "span_id": SPAN}
+    sample.attribute_indices.extend(request.attribute(*each) for each in texts.items())
+    send(through(labels=labels), request)
+    [push] = pyroscope.wait(1)
+    always = {"__name__": "process_cpu", "service_name": "shop", "__session_id__": "7"}
+    assert push.labels == {**always, **series}
+    assert dict(pprof.labels_of(push.profile, push.profile.sample[0])) == {"span_id": SPAN, **of_sample}
+
+
+def test_an_empty_list_means_none(through, pyroscope):
+    send(through(labels={"resource_attributes": []}), cpu_request(resource={"host.name": "h"}))
+    [push] = pyroscope.wait(1)
+    assert push.labels == {"__name__": "process_cpu", "service_name": "shop", "__delta__": "false"}
+
+
+def test_samples_of_the_wall_clock_are_no_cpu(through, pyroscope):
+    request = Request()
+    profile = request.profile(request.scope({"service.name": "shop"}), ("samples", "count"),
+                              ("wall", "nanoseconds"), 10_000_000)
+    profile.samples.add(stack_index=request.stack(["a"]), values=[3])
+    send(through(), request)
+    pyroscope.wait(1)
+    assert {key.type: value for key, value in pyroscope.stored().items()} == {
+        "wall:samples:count:wall:nanoseconds": 3}
 
 
 def test_sanitized_names(through, pyroscope):
@@ -389,6 +476,21 @@ def test_tenant_of_the_client(through, pyroscope):
     send(server, cpu_request(service="b"))
     assert {push.labels["service_name"]: push.headers["x-scope-orgid"]
             for push in pyroscope.wait(2)} == {"a": "team-a", "b": "default"}
+
+
+def test_a_dead_endpoint_does_not_keep_the_others_from_theirs(braid, pyroscope):
+    """More requests than the queue has consumers; each would be tried at the dead one for five minutes."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        dead = "http://127.0.0.1:%d" % nobody.getsockname()[1]
+        server = braid(pipelines({"pyroscope": {"endpoints": [dead, pyroscope.url], "compression": "none"}},
+                                 signals=["profiles"]), "--shutdown-timeout", "500ms")
+        for _ in range(25):
+            send(server, cpu_request(1))
+        pyroscope.wait(25)
+        words = server.stop()["profiles"]
+        assert words["sent"] == words["received"] and words["left"] == 0
+        assert "(shutdown)" in server.log()
 
 
 def test_every_endpoint_gets_everything(braid, pyroscope):

@@ -2,6 +2,7 @@
 """SIGTERM while clients are in every state, and destinations in some: the process ends in time, what was
 acknowledged is sent or counted, and nobody's bad manners cost others their data."""
 
+import contextlib
 import re
 import signal as signals
 import socket
@@ -127,12 +128,15 @@ def test_requests_in_flight_are_answered(braid, sink):
     server.stop()
 
 
-def down(kind="otlp", **options):
-    """An exporter to a port where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    return {kind: {"endpoint": address, **options}}
+@pytest.fixture
+def down():
+    """down(kind, **options) makes an exporter to a port where nobody listens, nor can while the test runs."""
+    with contextlib.ExitStack() as stack:
+        def make(kind="otlp", **options):
+            nobody = stack.enter_context(socket.socket())
+            nobody.bind(("127.0.0.1", 0))
+            return {kind: {"endpoint": "http://127.0.0.1:%d" % nobody.getsockname()[1], **options}}
+        yield make
 
 
 def said(server, kind):
@@ -141,7 +145,7 @@ def said(server, kind):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_destination_is_down(braid, workers):
+def test_destination_is_down(braid, down, workers):
     """It tries until the timeout is over, and then says how much was not sent."""
     server = braid(pipelines(down(), workers=workers), "--shutdown-timeout", "2s")
     for _ in range(10):
@@ -158,7 +162,7 @@ def test_destination_is_down(braid, workers):
                          ids=["", "batch", "join"])
 @pytest.mark.parametrize("kind, more", [("otlp", {}), ("otlphttp", {}), ("pyroscope", {"limits": {"max_age": 0}})],
                          ids=["otlp", "otlphttp", "pyroscope"])
-def test_last_line_agrees_with_the_others(braid, kind, more, processors, queue):
+def test_last_line_agrees_with_the_others(braid, down, kind, more, processors, queue):
     """Wherever samples were when the time was over, somebody says that they are lost, and the sum is right."""
     server = braid(pipelines(down(kind, sending_queue=queue, **more), signals=("profiles", ), processors=processors),
                    "--shutdown-timeout", "500ms")
@@ -174,7 +178,7 @@ def test_last_line_agrees_with_the_others(braid, kind, more, processors, queue):
     assert said(server, "samples") == taken
 
 
-def test_who_waits_for_an_answer_is_told(braid):
+def test_who_waits_for_an_answer_is_told(braid, down):
     """Without a queue it is the client who still has the data: they are rejected, not dropped."""
     server = braid(pipelines(down(sending_queue={"enabled": False})), "--shutdown-timeout", "500ms")
     answers = []
@@ -188,7 +192,7 @@ def test_who_waits_for_an_answer_is_told(braid):
     assert said(server, "spans") == 0
 
 
-def test_second_signal_ends_it_at_once(braid):
+def test_second_signal_ends_it_at_once(braid, down):
     server = braid(pipelines(down(), workers=3), "--shutdown-timeout", "10m")
     clients.grpc(server.grpc, TRACES, BODY).expect_ok()
     server.process.terminate()

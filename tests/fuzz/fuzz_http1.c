@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1: the first byte says what is parsed (q requests, r responses, h a response to HEAD
- * first), the second how the rest is cut. However it is cut, the events are the same. */
+/* HTTP/1.1: the first byte says what is parsed (q requests, r responses), the second how the rest
+ * is cut. However it is cut, the events are the same. */
 #include "support/http1_events.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
@@ -9,9 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     if (len < 2)
         return 0;
-    enum http1_kind kind = data[0] == 'r'   ? HTTP1_RESPONSES
-                           : data[0] == 'h' ? HTTP1_RESPONSES_TO_HEAD
-                                            : HTTP1_REQUESTS;
+    enum http1_kind kind = data[0] == 'r' ? HTTP1_RESPONSES : HTTP1_REQUESTS;
     struct br_str whole = {0}, cut = {0};
     http1_events(kind, data + 2, len - 2, 0, 0, &whole);
     http1_events(kind, data + 2, len - 2, data[1], data[1] % 7u + 1, &cut);

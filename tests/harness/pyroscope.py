@@ -125,13 +125,40 @@ def check_labels(labels):
             raise Refused(400, f"label {key[:40]!r} is empty or its value too long")
 
 
+class _Labels:
+    """What the server makes of the labels of a pprof's samples. It looks a name up in the string table once: a
+    sample's id is what has the first string that is equal to `span_id` as its key, and what is kept out of
+    the series has the last one (pprof.RenameLabel, LabelID, LabelKeysByString)."""
+
+    def __init__(self, profile):
+        self._strings = [*profile.string_table]
+        if "profile_id" in self._strings and "span_id" not in self._strings:
+            self._strings.append("span_id")
+        first = {text: i for i, text in reversed([*enumerate(self._strings)])}
+        last = {text: i for i, text in enumerate(self._strings)}
+        self._renamed = {first["profile_id"]: first["span_id"]} if "profile_id" in first else {}
+        self._ids = {first[name]: name for name in _IDS if name in first}
+        self._hidden = {last[name] for name in _IDS if name in last}
+
+    def of(self, sample):
+        """(what becomes a label of the series, {"span_id": ..., "trace_id": ...})"""
+        labels, ids = {}, {}
+        for label in sample.label:
+            key, text = self._renamed.get(label.key, label.key), self._strings[label.str]
+            name = self._ids.get(key)
+            if name and re.fullmatch(f"[0-9a-fA-F]{{{_IDS[name]}}}", text):
+                ids.setdefault(name, text.lower())
+            if label.str and key not in self._hidden:
+                labels.setdefault(self._strings[key], text)
+        return labels, ids
+
+
 def with_samples(push):
     """The labels of each series that a push becomes: text labels of samples are labels of the series."""
     made = [push.labels]
-    for sample in push.profile.sample if push.profile else ():
-        labels = pprof.labels_of(push.profile, sample)
-        made.append({**{key: value for key, value, *_ in labels
-                        if key not in _IDS and isinstance(value, str)}, **push.labels})
+    if push.profile:
+        labels = _Labels(push.profile)
+        made += [{**labels.of(sample)[0], **push.labels} for sample in push.profile.sample]
     return made
 
 
@@ -140,23 +167,19 @@ def stored(push):
     are for the server itself are not kept (memdb.Head.Ingest)."""
     kept = collections.Counter()
     kinds, (period_type, period_unit), _, _ = pprof.types(push.profile)
+    assert all((kind, unit) for kind, unit in kinds)
     series = {"service_name": "unknown_service", **push.labels}
     for name in ("__delta__", "__order__"):
         series.pop(name, None)
-    for sample, times in pprof.samples(push.profile).items():
-        labels, ids = dict(series), {}
-        for key, value, *unit in sample.labels:
-            if key in _IDS:
-                if isinstance(value, str) and re.fullmatch(f"[0-9a-fA-F]{{{_IDS[key]}}}", value):
-                    ids[key] = value.lower()
-            elif isinstance(value, str):
-                labels.setdefault(key, value)
-        name = re.sub("^godeltaprof_", "", labels.pop("__name__"))
-        kept[Key(frozenset(labels.items()),
-                 f"{name}:{sample.type}:{sample.unit}:{period_type}:{period_unit}", sample.stack,
-                 ids.get("span_id") or ids.get("profile_id", ""),
-                 ids.get("trace_id", ""))] += sample.value * times
-    assert all((kind, unit) for kind, unit in kinds)
+    found, labels = pprof.frames(push.profile), _Labels(push.profile)
+    for sample in push.profile.sample:
+        stack = tuple(frame for each in sample.location_id for frame in found[each])
+        more, ids = labels.of(sample)
+        of = {**more, **series}
+        name = re.sub("^godeltaprof_", "", of.pop("__name__"))
+        for (kind, unit), value in zip(kinds, sample.value):
+            kept[Key(frozenset(of.items()), f"{name}:{kind}:{unit}:{period_type}:{period_unit}", stack,
+                     ids.get("span_id", ""), ids.get("trace_id", ""))] += value
     return kept
 
 
@@ -215,11 +238,17 @@ class Pyroscope:
             return list(self.pushes)
 
     def stored(self):
-        """All that the real server would answer queries from: {Key: value}."""
-        total = collections.Counter()
+        """All that the real server would answer queries from: {Key: value}. Of profiles of one series and
+        time its compaction keeps one (block.DedupeProfileRowIterator)."""
+        total, seen = collections.Counter(), set()
         for push in self.profiles():
-            if push.profile is not None:
-                total.update(stored(push))
+            if push.profile is None:
+                continue
+            found = stored(push)
+            at = push.profile.time_nanos
+            series = {(key.labels, key.type, at) for key in found if at}
+            total.update({key: value for key, value in found.items() if (key.labels, key.type, at) not in seen})
+            seen |= series
         return total
 
     def wait(self, n_profiles):

@@ -6,12 +6,12 @@ import threading
 
 
 class Tap:
-    def __init__(self, target):
+    def __init__(self, target, near="127.0.0.1"):
         host, port = target.rsplit(":", 1)
         self._target = (host, int(port))
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server((near, 0))
         # The names of a sink's addresses, so that it can stand for one.
-        self.grpc = self.http = f"127.0.0.1:{self._server.getsockname()[1]}"
+        self.grpc = self.http = f"{near}:{self._server.getsockname()[1]}"
         self.n_sent = 0         # bytes from Braid to the sink
         self.n_connections = 0
         self.sent = []          # of each connection, the bytes from near to far

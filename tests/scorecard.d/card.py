@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable
 
 LINES = {}
+OPTIONS = {}  # minutes: how long the lines take that can be as long as one likes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,10 @@ def line(number, name, target, fast=False):
         LINES[number] = Line(number, name, target, fast, function)
         return function
     return register
+
+
+def minutes(otherwise):
+    return OPTIONS.get("minutes") or otherwise
 
 
 def joined(*figures):

@@ -17,7 +17,10 @@ import card  # noqa: E402
 import conform  # noqa: E402,F401
 import delivery  # noqa: E402,F401
 import memory  # noqa: E402,F401
+import network  # noqa: E402,F401
 import program  # noqa: E402,F401
+import soak  # noqa: E402,F401
+import starving  # noqa: E402,F401
 
 HEAD = "| # | figure | target | measured | | commit | command |\n|---|---|---|---|---|---|---|\n"
 
@@ -35,13 +38,13 @@ def row(line, figure, where, command):
     return "| " + " | ".join(str(each).replace("|", "\\|") for each in cells) + " |\n"
 
 
-def write(figures, fast):
+def write(figures, options):
     """Replaces the rows of the lines that were measured."""
     text, where = PAGE.read_text(), commit()
     before, table, after = re.fullmatch(r"(.*?)(\| # \|.*?\n)(\n.*|)", text, re.DOTALL).groups()
     rows = {int(each.split("|")[1]): each + "\n" for each in table.splitlines()[2:]}
     for number, figure in figures.items():
-        command = f"tests/scorecard {'--fast ' if fast else ''}{number}"
+        command = f"tests/scorecard {options}{number}"
         rows[number] = row(card.LINES[number], figure, where, command)
     PAGE.write_text(before + HEAD + "".join(rows[number] for number in sorted(rows)) + after)
 
@@ -57,9 +60,11 @@ def measure(line, fast):
 def main():
     parser = argparse.ArgumentParser(prog="tests/scorecard")
     parser.add_argument("--fast", action="store_true", help="only lines of a few seconds")
+    parser.add_argument("--minutes", type=int, help="how long lines 12 and 26 take (1 and 3)")
     parser.add_argument("--write", action="store_true", help="keep the figures in docs/scorecard.md")
     parser.add_argument("lines", nargs="*", type=int, metavar="line")
     args = parser.parse_args()
+    card.OPTIONS["minutes"] = args.minutes
     # Not by choices: Python 3.11 holds the empty list against them.
     unknown = set(args.lines) - set(card.LINES)
     if unknown:
@@ -74,7 +79,7 @@ def main():
         print(f"{'PASS' if figure.good else 'FAIL'} {number:2} {line.name}\n        target: {line.target}\n"
               f"        figure: {figure.text}", flush=True)
         if args.write:
-            write({number: figure}, args.fast)
+            write({number: figure}, "--fast " * args.fast + f"--minutes {args.minutes} " * bool(args.minutes))
     missed = sum(not figure.good for figure in figures.values())
     print(f"{len(figures) - missed} of {len(figures)} lines meet their targets")
     return bool(missed)

@@ -30,10 +30,28 @@ def fuzzing(folder, fast):
     return tests_run("fuzz", FUZZ_SECONDS="60")
 
 
+def valgrind():
+    """Over the unit tests of build/."""
+    tool = "valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite"
+    done = subprocess.run(["meson", "test", "-C", "build", "-t", "100", "--no-rebuild", "--wrapper", tool],
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    n = {what: int(n) for what, n in re.findall(r"^(Ok|Fail|Timeout):\s+(\d+)", done.stdout, re.MULTILINE)}
+    return Figure(f"Valgrind: {n.get('Ok', 0)} of {sum(n.values())} programs", done.returncode == 0 and n.get("Ok", 0) > 0)
+
+
+def analyzer():
+    """gcc's, over the product."""
+    if not os.path.exists("build-analyzer"):
+        subprocess.run(["meson", "setup", "build-analyzer", "-Dc_args=-fanalyzer"], capture_output=True, check=True)
+    done = subprocess.run(["ninja", "-C", "build-analyzer", "braid"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    found = re.findall(r"\[-Wanalyzer-([a-z-]+)\]", done.stdout)
+    return Figure(f"-fanalyzer: {len(found)} reports{' (' + ', '.join(sorted(set(found))) + ')' if found else ''}",
+                  done.returncode == 0 and not found)
+
+
 @line(22, "sanitizers over all tests", "0 reports of ASan, UBSan, TSan and Valgrind; -fanalyzer clean")
 def sanitizers(folder, fast):
-    return joined(tests_run("asan", "e2e-asan"), tests_run("tsan"),
-                  Figure("Valgrind and -fanalyzer: not measured", False))
+    return joined(tests_run("asan", "e2e-asan"), tests_run("tsan"), valgrind(), analyzer())
 
 
 def secretive(sink, folder):

@@ -64,15 +64,15 @@ static uint8_t *flatten(const struct br_item *item, size_t *ret_len)
 {
     struct wire w = {0};
     struct br_rope rope = {0};
-    for (uint32_t i = 0; i < item->n_parts; i++) {
-        const struct br_part *part = &item->parts[i];
-        if (!part->new_resource)
-            wire_raw(&w, part->raw, part->raw_len); /* allocates nothing of br_malloc's */
-        else if (br_part_write(part, item->host->pool, &rope) == 0)
-            for (uint32_t k = 0; k < rope.n; k++)
-                wire_raw(&w, rope.v[k].data, rope.v[k].len);
-        br_rope_release(&rope);
-    }
+    bool edited = false;
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        edited = edited || item->parts[i].new_resource;
+    if (edited && br_item_write(item, &rope) == 0)
+        for (uint32_t i = 0; i < rope.n; i++)
+            wire_raw(&w, rope.v[i].data, rope.v[i].len);
+    for (uint32_t i = 0; !edited && i < item->n_parts; i++) /* allocates nothing of br_malloc's */
+        wire_raw(&w, item->parts[i].raw, item->parts[i].raw_len);
+    br_rope_release(&rope);
     *ret_len = w.len;
     return w.data;
 }

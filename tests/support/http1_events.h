@@ -14,7 +14,6 @@
 enum http1_kind {
     HTTP1_REQUESTS = 'q',
     HTTP1_RESPONSES = 'r',
-    HTTP1_RESPONSES_TO_HEAD = 'h', /* the first of them */
 };
 
 static inline void http1_write_head(const struct br_http1 *p, struct br_str *out)
@@ -80,8 +79,6 @@ static inline void http1_events(enum http1_kind kind, const uint8_t *data, size_
     struct br_http1 p;
     if (br_http1_init(&p, kind != HTTP1_REQUESTS))
         abort();
-    if (kind == HTTP1_RESPONSES_TO_HEAD)
-        br_http1_expect_no_body(&p);
     bool good = true;
     for (size_t at = 0; good && at < len;) {
         size_t want = at == 0 && first ? first : step ? step : len;

@@ -23,7 +23,8 @@ enum {
     SYMBOL,
     SAMPLE = 101,
     MONITOR,
-    OTHER
+    OTHER,
+    CPU_TIME
 };
 
 struct field {
@@ -82,6 +83,14 @@ static const struct {
       {"eventThread", THREAD, true, false},
       {"stackTrace", TRACE, true, false}}},
     {OTHER, "jdk.CPULoad", {{"startTime", LONG, false, false}, {"user", FLOAT, false, false}}},
+    {CPU_TIME, /* the last one is not always there */
+     "jdk.CPUTimeSample",
+     {{"startTime", LONG, false, false},
+      {"stackTrace", TRACE, true, false},
+      {"eventThread", THREAD, true, false},
+      {"failed", BOOLEAN, false, false},
+      {"samplingPeriod", LONG, false, false},
+      {"biased", BOOLEAN, false, false}}},
 };
 
 struct maker {
@@ -210,8 +219,9 @@ static void elements(const struct maker *m, struct texts *t)
     ints(m, 2);
     ints(m, text(t, "metadata"));
     ints(m, 0);
-    ints(m, BR_COUNT(classes));
-    for (size_t i = 0; i < BR_COUNT(classes); i++) {
+    size_t n_classes = BR_COUNT(classes) - !m->how->cpu_time;
+    ints(m, n_classes);
+    for (size_t i = 0; i < n_classes; i++) {
         uint64_t n = 0;
         while (classes[i].fields[n].name)
             n++;
@@ -372,6 +382,21 @@ static void monitor(const struct maker *m)
     free(body.data);
 }
 
+static void cpu_time(const struct maker *m)
+{
+    struct wire body = {0};
+    const struct maker in = {m->how, &body};
+    longs(&in, CPU_TIME);
+    longs(&in, 400);
+    longs(&in, 0xffffffffffffff02);
+    longs(&in, 1);
+    wire_byte(&body, 0);
+    longs(&in, 20);
+    wire_byte(&body, 1);
+    sized(m, &body);
+    free(body.data);
+}
+
 static void load(const struct maker *m)
 {
     struct wire body = {0};
@@ -398,6 +423,8 @@ void jfr_made(struct wire *w, const struct jfr_made *how)
     if (how->split)
         checkpoint(&m, 4, first_pools, NULL, 0);
     monitor(&m);
+    if (how->cpu_time)
+        cpu_time(&m);
     jfr_patch(&c, 16, 8, c.len);
     if (how->split)
         checkpoint(&m, 3, NULL, later_pools, c.len - first);

@@ -68,6 +68,13 @@ void join_rig_release(struct join_rig *r, enum join_rig_sink verdict)
     fake_host_turn(r->h);
 }
 
+static enum reorder field_order;
+
+void join_rig_set_order(enum reorder order)
+{
+    field_order = order;
+}
+
 /* --- The node --------------------------------------------------------------------------------- */
 
 static int load(const char *yaml, void *config, struct br_arena *arena, struct br_errs *errs)
@@ -105,6 +112,7 @@ struct join_rig *join_rig_prepare(const char *yaml, struct br_shared *shared, un
     r->h->host.worker = worker;
     br_arena_init(&r->arena, 0);
     r->sink.consume = sink;
+    r->order = field_order;
     r->node = rig_node(&br_join_processor, yaml, &r->h->host, &r->arena, &r->drained);
     for (int s = 0; s < BR_SIGNALS; s++) {
         r->node.next[s] = &r->sink;
@@ -173,14 +181,18 @@ struct br_item *join_rig_item(struct join_rig *r, enum br_signal signal, const s
     const struct br_walk_options options = {.utf8 = BR_UTF8_REJECT, .spans = spans};
     struct br_err err = {0};
     uint32_t repaired;
-    struct br_buf *buf = br_buf_new(r->h->host.pool, w->len);
+    struct wire sent = {0};
+    wire_raw(&sent, w->data, w->len);
+    reorder_request(&sent, signal, r->order, &r->random);
+    struct br_buf *buf = br_buf_new(r->h->host.pool, sent.len);
     struct br_item *item = br_item_new(&r->h->host, signal);
     assert_non_null(buf);
     assert_non_null(item);
-    if (w->len)
-        memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
-    if (br_walk(item, buf, buf->data, w->len, &options, &repaired, &err))
+    if (sent.len)
+        memcpy(buf->data, sent.data, sent.len);
+    buf->len = (uint32_t)sent.len;
+    wire_free(&sent);
+    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err))
         fail_msg("%s", err.text);
     br_buf_unref(buf);
     br_item_received(item);

@@ -9,6 +9,7 @@
 #include "pipeline/component.h"
 #include "pipeline/shared.h"
 #include "tests/support/fake_host.h"
+#include "tests/support/reorder.h"
 #include "tests/support/wire.h"
 
 #define JOIN_RIG_OUT_MAX 4096
@@ -35,8 +36,13 @@ struct join_rig {
     struct br_item *kept[JOIN_RIG_OUT_MAX]; /* RIG_KEEP: not finished */
     unsigned n_kept;
     unsigned n_done, n_retry, n_reject; /* how items that were sent in ended */
+    enum reorder order; /* of the fields of what is sent; as the test wrote them by default */
+    uint64_t random;    /* that shuffles them */
     bool drained;
 };
+
+/* The `order` of rigs that are made from now on. */
+void join_rig_set_order(enum reorder order);
 
 /* A started join with the YAML as its config, on a host of its own. `shared` (may be NULL) is what
  * it shares with others. */

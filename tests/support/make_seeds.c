@@ -177,10 +177,11 @@ static void jfr(void)
     static const struct {
         const char *name;
         struct jfr_made how;
-    } ways[] = {{"jfr/packed", {true, false, false}},
-                {"jfr/plain", {false, false, false}},
-                {"jfr/utf16", {true, true, true}},
-                {"jfr/plain_utf16", {false, true, true}}};
+    } ways[] = {{"jfr/packed", {.packed = true}},
+                {"jfr/plain", {.packed = false}},
+                {"jfr/utf16", {.packed = true, .utf16 = true, .split = true}},
+                {"jfr/plain_utf16", {.utf16 = true, .split = true}},
+                {"jfr/cpu_time", {.packed = true, .cpu_time = true}}};
     struct wire w = {0};
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         jfr_made(&w, &ways[i].how);

@@ -26,13 +26,29 @@ static void release(void *p)
     free(block);
 }
 
+/* What is mapped on its own: the system moves it without a copy (mremap). */
+static void *remap(void *p, size_t old, size_t size)
+{
+    if (mem_meter.fail_at && --mem_meter.fail_at == 0)
+        return NULL;
+    size_t *moved = realloc((size_t *)p - 2, size + 16);
+    if (!moved)
+        return NULL;
+    *moved = size;
+    mem_meter.live += size - old;
+    mem_meter.peak = mem_meter.live > mem_meter.peak ? mem_meter.live : mem_meter.peak;
+    return moved + 2;
+}
+
 static void *resize(void *p, size_t size)
 {
+    size_t had = p ? ((size_t *)p)[-2] : 0;
+    if (had >= BR_MEM_MAPPED && size >= BR_MEM_MAPPED)
+        return remap(p, had, size);
     void *fresh = take(size);
     if (!fresh || !p)
         return fresh;
-    size_t old = ((size_t *)p)[-2];
-    memcpy(fresh, p, old < size ? old : size);
+    memcpy(fresh, p, had < size ? had : size);
     release(p);
     return fresh;
 }

@@ -18,6 +18,30 @@
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
 
+static enum reorder field_order;
+
+void rig_set_order(enum reorder order)
+{
+    field_order = order;
+}
+
+/* The bytes with their fields in another order. */
+static struct br_buf *reordered(struct br_pool *pool, enum br_signal signal, enum reorder order,
+                                const void *data, size_t len)
+{
+    struct wire w = {0};
+    uint64_t random = len;
+    wire_raw(&w, data, len);
+    reorder_request(&w, signal, order, &random);
+    struct br_buf *buf = br_buf_new(pool, w.len);
+    assert_non_null(buf);
+    if (w.len)
+        memcpy(buf->data, w.data, w.len);
+    buf->len = (uint32_t)w.len;
+    wire_free(&w);
+    return buf;
+}
+
 static uint64_t mono_ms(struct br_host *h)
 {
     return ((struct rig *)(void *)h)->now_ms;
@@ -54,7 +78,11 @@ static void sink(struct br_consumer *self, struct br_item *item)
     r->wire = br_rope_flat(&rope, r->pool, &data);
     assert_non_null(r->wire);
     br_str_clear(&r->out);
-    assert_int_equal(br_json_encode(br_otlp_request(item->signal), data, rope.len, &r->out), 0);
+    struct br_buf *shown = reordered(
+        r->pool, item->signal, field_order ? REORDER_RISING : REORDER_NOT, data, rope.len);
+    assert_int_equal(
+        br_json_encode(br_otlp_request(item->signal), shown->data, shown->len, &r->out), 0);
+    br_buf_unref(shown);
     assert_in_range(rope.len, item->size - slack(item), item->size);
     br_rope_release(&rope);
     br_item_done(item);
@@ -266,6 +294,9 @@ struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
     if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 24, r->pool, &buf,
                        &err) != 0)
         fail_msg("%s", err.text);
+    struct br_buf *sent = reordered(r->pool, signal, field_order, buf->data, buf->len);
+    br_buf_unref(buf);
+    buf = sent;
     struct br_item *item = br_item_new(&r->host, signal);
     assert_non_null(item);
     if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) != 0)
@@ -291,10 +322,7 @@ static struct br_item *walked(struct rig *r, enum br_signal signal, struct br_bu
 struct br_item *rig_item_of(struct rig *r, enum br_signal signal, struct wire *w)
 {
     struct br_err err = {0};
-    struct br_buf *buf = br_buf_new(r->pool, w->len);
-    assert_non_null(buf);
-    memcpy(buf->data, w->data, w->len);
-    buf->len = (uint32_t)w->len;
+    struct br_buf *buf = reordered(r->pool, signal, field_order, w->data, w->len);
     wire_free(w);
     struct br_item *item = walked(r, signal, buf, &err);
     br_buf_unref(buf);

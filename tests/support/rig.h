@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/str.h"
 #include "pipeline/component.h"
+#include "tests/support/reorder.h"
 #include "tests/support/wire.h"
 
 struct rig {
@@ -27,6 +28,10 @@ struct rig {
     unsigned n_ended;
     bool drained;
 };
+
+/* Rigs send what rig_item and rig_item_of make with its fields in that order from now on; the JSON
+ * that comes out is of the fields in rising order. REORDER_NOT, as at first: both as they are. */
+void rig_set_order(enum reorder order);
 
 /* A node of the component, created and started with the YAML as its config. Fails the test when
  * that is refused. */

@@ -490,5 +490,10 @@ int main(void)
         cmocka_unit_test(hard_pattern),
         cmocka_unit_test(extension),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
 }

@@ -364,9 +364,9 @@ static void late_items_are_answered_as_their_batch_is(void **state)
     assert_true(*b->h->host.ledger.rejected[BR_TRACES] == 20);
 }
 
-static void late_the_worst_piece_answers_for_all(void **state)
+/* Two items in three pieces or more, all of them under way. Returns the number of pieces. */
+static unsigned late_pieces(struct bed *b)
 {
-    struct bed *b = *state;
     b->config.late = true;
     b->config.max_size = 10;
     make(b, BR_TRACES);
@@ -374,8 +374,66 @@ static void late_the_worst_piece_answers_for_all(void **state)
     add(b, 0, 9);
     add(b, 9, 21);
     assert_in_range(b->sink.n_held, 3, 4);
+    return b->sink.n_held;
+}
+
+/* What others have taken is not sent again for the sake of one piece. */
+static void late_a_piece_that_is_refused_for_now_is_tried_again(void **state)
+{
+    struct bed *b = *state;
+    unsigned n = late_pieces(b);
     fake_sink_release_one(&b->sink, FAKE_RETRY);
     fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n, 0);
+    b->sink.verdict = FAKE_DONE;
+    fake_host_advance(b->h, 2000);
+    assert_int_equal(b->tally.n_done, 2);
+    assert_int_equal(b->tally.last.n_rejected, 0);
+    assert_int_equal(b->sink.n_items, n + 1);
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 0, 30), 30);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == 30);
+}
+
+/* OTLP, "Partial Success": the senders hear how much was not taken, and do not send it again. */
+static void late_patience_ends(void **state)
+{
+    struct bed *b = *state;
+    (void)late_pieces(b);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    b->sink.verdict = FAKE_RETRY;
+    fake_host_advance(b->h, BR_BATCH_PATIENCE_MS - 1000);
+    assert_int_equal(b->tally.n, 0);
+    fake_host_advance(b->h, 3000);
+    assert_int_equal(b->tally.n_done, 2);
+    size_t once = fake_sink_once(&b->sink, BR_TRACES, 0, 30);
+    assert_in_range(once, 20, 29);
+    assert_true(b->tally.last.n_rejected > 0 && b->tally.last.text[0]);
+    assert_true(*b->h->host.ledger.sent[BR_TRACES] == (double)once);
+}
+
+/* Nothing was taken: the senders can send all of it again, and hear so at once. */
+static void late_pieces_that_are_all_refused_are_the_senders_again(void **state)
+{
+    struct bed *b = *state;
+    unsigned n = late_pieces(b);
+    fake_sink_release(&b->sink, FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_retry, 2);
+    assert_int_equal(b->sink.n_items, n);
+}
+
+/* At the end of the process the senders have it again, what was taken too: that comes once. */
+static void late_freed_while_a_piece_is_to_be_tried_again(void **state)
+{
+    struct bed *b = *state;
+    (void)late_pieces(b);
+    fake_sink_release_one(&b->sink, FAKE_RETRY);
+    fake_sink_release(&b->sink, FAKE_DONE);
+    fake_host_turn(b->h);
+    br_batcher_free(b->batcher);
+    b->batcher = NULL;
     fake_host_turn(b->h);
     assert_int_equal(b->tally.n_retry, 2);
 }
@@ -391,6 +449,44 @@ static void on_watch(struct br_consumer *self, struct br_item *item)
     struct watch *w = br_container_of(self, struct watch, consumer);
     w->n_waiting += item->waits;
     br_consume(&w->sink->consumer, item);
+}
+
+/* Takes an item's data for itself, as who merges does, and refuses it then; later hands all on. */
+struct taker {
+    struct br_consumer consumer;
+    struct fake_sink *sink;
+    unsigned n_refusals;
+};
+
+static void on_take(struct br_consumer *self, struct br_item *item)
+{
+    struct taker *t = br_container_of(self, struct taker, consumer);
+    if (!t->n_refusals) {
+        br_consume(&t->sink->consumer, item);
+        return;
+    }
+    t->n_refusals--;
+    br_item_clear_parts(item);
+    br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "not now");
+}
+
+/* What is tried again is the data, and what was refused is not done, whatever became of the item below. */
+static void late_data_that_was_taken_and_refused_is_still_there(void **state)
+{
+    struct bed *b = *state;
+    b->config.late = true;
+    for (unsigned cut = 0; cut < 2; cut++) {
+        struct taker t = {{on_take}, &b->sink, 1};
+        b->config.max_size = cut ? 10 : 0;
+        struct br_batcher *late = br_batcher_new(&b->node, BR_TRACES, &b->config, &t.consumer);
+        br_batcher_add(late, fake_tally_item(&b->tally, &b->h->host, BR_TRACES, cut * 100, 25));
+        br_batcher_flush(late);
+        fake_host_advance(b->h, 2000);
+        assert_int_equal(b->tally.n_retry, 1);
+        assert_int_equal(b->tally.n_done, cut);
+        br_batcher_free(late);
+    }
+    assert_int_equal(fake_sink_once(&b->sink, BR_TRACES, 100, 25), 25);
 }
 
 /* Whoever stands behind knows whether he may answer before he has delivered. */
@@ -766,6 +862,59 @@ static void what_a_large_batch_took_is_given_back(void **state)
     assert_in_range(br_mem_live(), 0, before + (5u << 20));
 }
 
+/* A destination that notes where the bytes of what comes lie. */
+struct lookout {
+    struct br_consumer consumer;
+    const uint8_t *raw[4];
+    uint32_t n_samples[4];
+    unsigned n;
+};
+
+static void on_lookout(struct br_consumer *self, struct br_item *item)
+{
+    struct lookout *l = br_container_of(self, struct lookout, consumer);
+    assert_in_range(l->n, 0, 3);
+    l->n_samples[l->n] = item->n_items;
+    l->raw[l->n++] = item->n_parts ? item->parts[0].raw : NULL;
+    br_item_done(item);
+}
+
+/* One sample, then what fills a batch alone: the first leaves before it, and the other as it came. */
+static void check_alone(struct bed *b, struct br_item *large, uint32_t n)
+{
+    struct lookout l = {.consumer.consume = on_lookout};
+    const uint8_t *raw = large->parts[0].raw;
+    b->batcher = br_batcher_new(&b->node, BR_PROFILES, &b->config, &l.consumer);
+    add(b, 100, 1);
+    assert_int_equal(l.n, 0);
+    br_batcher_add(b->batcher, large);
+    fake_host_turn(b->h);
+    assert_int_equal(l.n, 2);
+    assert_int_equal(l.n_samples[0], 1);
+    assert_ptr_not_equal(l.raw[0], raw);
+    assert_int_equal(l.n_samples[1], n);
+    assert_ptr_equal(l.raw[1], raw);
+    add(b, 101, 1); /* and others are merged again */
+    fake_host_advance(b->h, 1000);
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.n_samples[2], 1);
+    assert_int_equal(b->tally.n_done, 3);
+    end(b);
+    b->tally = (struct fake_tally){0};
+}
+
+/* Merging would hold the worker up for nothing. */
+static void profiles_that_are_a_batch_are_not_merged(void **state)
+{
+    struct bed *b = *state;
+    b->signal = BR_PROFILES;
+    for (int late = 0; late < 2; late++) {
+        b->config.late = late;
+        check_alone(b, fake_tally_item(&b->tally, &b->h->host, BR_PROFILES, 0, 10), 10);
+        check_alone(b, large_item(b, 0, 3, 2u << 20), 3);
+    }
+}
+
 static void what_no_batch_can_hold_is_rejected(void **state)
 {
     struct bed *b = *state;
@@ -844,6 +993,7 @@ int main(void)
         TEST(cut_at_the_maximum),
         TEST(requests_without_anything_are_done),
         TEST(what_a_large_batch_took_is_given_back),
+        TEST(profiles_that_are_a_batch_are_not_merged),
         TEST(what_no_batch_can_hold_is_rejected),
         TEST(what_a_full_batch_cannot_hold_makes_it_leave),
         TEST(a_batch_that_would_repeat_too_much_leaves_whole),
@@ -852,7 +1002,11 @@ int main(void)
         TEST(early_what_is_rejected_is_dropped_and_counted),
         TEST(early_with_a_final_next_one_it_does_not_try_again),
         TEST(late_items_are_answered_as_their_batch_is),
-        TEST(late_the_worst_piece_answers_for_all),
+        TEST(late_a_piece_that_is_refused_for_now_is_tried_again),
+        TEST(late_data_that_was_taken_and_refused_is_still_there),
+        TEST(late_patience_ends),
+        TEST(late_pieces_that_are_all_refused_are_the_senders_again),
+        TEST(late_freed_while_a_piece_is_to_be_tried_again),
         TEST(late_batches_say_that_somebody_waits),
         TEST(late_what_is_refused_in_part_is_told_in_shares),
         TEST(late_a_refused_piece_is_a_partial_success),

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/build.h"
+#include "otlp/build_internal.h"
 #include "tests/support/fake_sink.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
@@ -28,11 +29,11 @@ static void build_all(struct br_build *b)
     const int64_t order[] = {1, 0, 300};
     const struct br_addition comments[] = {{(const uint8_t *)"one", 3}, {NULL, 0}};
     int rc = br_add_string(&arena, &resource, 1, "service.name", "shop", 4);
-    rc |= br_add_bool(&arena, &scope, 3, "yes", true);
+    rc |= br_add_int(&arena, &scope, 3, "yes", 1);
     rc |= br_add_ints(&arena, &scope, 3, "order", order, 3);
     rc |= br_add_texts(&arena, &scope, 3, "comments", comments, 2);
     if (rc)
-        br_build_fail(b, BR_ENOMEM);
+        br_merger_fail(&b->m, BR_ENOMEM);
 
     static const char *const names[] = {"thread",  "bytes",    "By",         "folded",
                                         "notes",   "/bin/app", "main",       "_main",
@@ -114,7 +115,7 @@ static struct message *whole_scope(void)
                                  nest(1, number(3, 300), END), END);
     struct message *comments =
         nest(5, nest(1, text(1, "one"), END), nest(1, text(1, ""), END), END);
-    return nest(1, text(1, "pprof"), text(2, "1.0"), pair(3, "yes", nest(2, number(2, 1), END)),
+    return nest(1, text(1, "pprof"), text(2, "1.0"), pair(3, "yes", nest(2, number(3, 1), END)),
                 pair(3, "order", nest(2, order, END)), pair(3, "comments", nest(2, comments, END)),
                 END);
 }
@@ -261,7 +262,7 @@ static void test_undo(void **state)
         br_build_mark(b);
         build_more(b);
         if (failures[i])
-            br_build_fail(b, failures[i]);
+            br_merger_fail(&b->m, failures[i]);
         br_build_undo(b);
         assert_int_equal(br_build_rc(b), 0);
         assert_int_equal(br_build_items(b), 3);
@@ -273,7 +274,7 @@ static void test_undo(void **state)
     }
     br_build_undo(b); /* its mark went with what was taken */
     assert_int_equal(br_build_items(b), 0);
-    br_build_fail(b, BR_EINVAL);
+    br_merger_fail(&b->m, BR_EINVAL);
     br_build_mark(b);
     br_build_undo(b);
     assert_int_equal(br_build_rc(b), BR_EINVAL);
@@ -551,7 +552,7 @@ static void test_invalid(void **state)
         }
         assert_int_equal(br_build_rc(b), BR_EINVAL);
         assert_int_equal(string(b, "more"), 0);
-        br_build_fail(b, BR_ENOMEM);
+        br_merger_fail(&b->m, BR_ENOMEM);
         assert_int_equal(br_build_rc(b), BR_EINVAL);
         br_build_clear(b);
     }

@@ -455,6 +455,7 @@ static struct bytes zstd_bomb(size_t total, uint8_t *piece, size_t piece_len, bo
 {
     struct bytes out = {malloc(4 << 20), 0};
     ZSTD_CCtx *c = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, 24);
     if (sized)
         ZSTD_CCtx_setPledgedSrcSize(c, total);
     ZSTD_outBuffer o = {out.data, 4 << 20, 0};
@@ -484,8 +485,8 @@ static void test_bombs(void **state)
         {BR_ENCODING_GZIP, gzip_bomb((size_t)1 << 32, piece, piece_len), limit * 5 / 4 + (1 << 20)},
         /* The header says it all. */
         {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, true), 4 << 20},
-        /* The last two buffers, and the window. */
-        {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), limit * 9 / 4 + (4 << 20)}};
+        /* What is decoded is the window; 24 MiB is the buffer in which the limit fits. */
+        {BR_ENCODING_ZSTD, zstd_bomb(total, piece, piece_len, false), (24 << 20) + (1 << 20)}};
     struct bytes whole = {piece, piece_len};
     struct bytes small = gzip_bomb(piece_len, piece, piece_len / 4);
     assert_decodes(*state, BR_ENCODING_GZIP, small, whole);
@@ -494,8 +495,9 @@ static void test_bombs(void **state)
         assert_true(bombs[i].in.len < 8 << 20);
         mem_meter.live = mem_meter.peak = 0;
         br_mem_set_hooks(&mem_meter_hooks);
-        struct fixture f = {br_pool_new(0), br_codec_new()};
+        struct fixture f = {br_pool_new(64 << 20), br_codec_new()};
         assert_refused(&f, bombs[i].e, bombs[i].in, limit, BR_ETOOBIG);
+        assert_int_equal(br_pool_idle(f.pool), 0);
         br_codec_free(f.codec);
         br_pool_free(f.pool);
         br_mem_set_hooks(NULL);
@@ -530,6 +532,39 @@ static void test_lying_sizes(void **state)
     memset(frame + 5, 0xff, 7);
     assert_refused(f, BR_ENCODING_ZSTD, (struct bytes){frame, sizeof frame}, SIZE_MAX, BR_EINVAL);
     free(gz.data);
+    free(plain.data);
+}
+
+/* Whoever flushes after each line makes blocks that could hold 128 KiB each, and do not. */
+static void test_zstd_of_many_blocks(void **state)
+{
+    struct fixture *f = *state;
+    struct bytes plain = sample(200000), in = {malloc(4 << 20), 0};
+    ZSTD_CCtx *c = ZSTD_createCCtx();
+    ZSTD_outBuffer o = {in.data, 4 << 20, 0};
+    for (size_t done = 0; done < plain.len; done += 100) {
+        ZSTD_inBuffer i = {plain.data + done, 100, 0};
+        assert_int_equal(ZSTD_compressStream2(c, &o, &i, ZSTD_e_flush), 0);
+    }
+    assert_int_equal(ZSTD_compressStream2(c, &o, &(ZSTD_inBuffer){0}, ZSTD_e_end), 0);
+    ZSTD_freeCCtx(c);
+    in.len = o.pos;
+    mem_meter.live = mem_meter.peak = 0;
+    br_mem_set_hooks(&mem_meter_hooks);
+    struct fixture own = {br_pool_new(0), br_codec_new()};
+    struct br_buf *out;
+    assert_int_equal(br_decompress(own.codec, BR_ENCODING_ZSTD, in.data, in.len, 64 << 20, own.pool,
+                                   &out, NULL),
+                     0);
+    assert_int_equal(out->len, plain.len);
+    assert_memory_equal(out->data, plain.data, plain.len);
+    br_buf_unref(out);
+    br_codec_free(own.codec);
+    br_pool_free(own.pool);
+    br_mem_set_hooks(NULL);
+    assert_true(mem_meter.peak <= in.len * 40 + (1 << 20)); /* 32 times what came, a buffer's slack */
+    assert_decodes(f, BR_ENCODING_ZSTD, in, plain);
+    free(in.data);
     free(plain.data);
 }
 
@@ -667,6 +702,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bombs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lying_sizes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_zstd_window, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_zstd_of_many_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_zstd, setup, teardown),
         cmocka_unit_test(test_tables_are_counted),
         cmocka_unit_test(test_allocation_failures),

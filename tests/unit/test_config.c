@@ -57,7 +57,8 @@ static struct fixture merge(const char *const *uris, size_t n_uris, const char *
                             size_t n_sets)
 {
     struct fixture f = {0};
-    struct br_config_sources s = {uris, n_uris, sets, n_sets, test_getenv, NULL};
+    struct br_config_sources s = {
+        .uris = uris, .n_uris = n_uris, .sets = sets, .n_sets = n_sets, .getenv = test_getenv};
     br_arena_init(&f.arena, 64u << 20);
     f.rc = br_config_merge(&s, &f.arena, &f.tree, &f.errs);
     return f;
@@ -307,7 +308,7 @@ static struct br_config *load(const char *text, struct br_errs *errs)
     struct br_str uri = {0};
     br_str_printf(&uri, "yaml:%s", text);
     const char *uris[] = {uri.data};
-    struct br_config_sources s = {uris, 1, NULL, 0, test_getenv, NULL};
+    struct br_config_sources s = {.uris = uris, .n_uris = 1, .getenv = test_getenv};
     struct br_config *config = NULL;
     int rc = br_config_load(&s, fake_registry, &config, errs);
     if (rc) {
@@ -558,7 +559,8 @@ static const struct br_mem_hooks failing = {failing_alloc, failing_resize, count
 static bool run_with_failure(const char *const *uris, size_t n_uris, int want, long n)
 {
     const char *const sets[] = {"service.workers=3", "processors::shape::extra=[1, {a: b}]"};
-    struct br_config_sources s = {uris, n_uris, sets, 2, test_getenv, NULL};
+    struct br_config_sources s = {
+        .uris = uris, .n_uris = n_uris, .sets = sets, .n_sets = 2, .getenv = test_getenv};
     struct br_errs errs = {0};
     struct br_config *config = NULL;
     fail_in = n;

@@ -91,7 +91,12 @@ static bool run_case(const char *name)
     (void)snprintf(path, sizeof path, "%s.expected", name);
     char *expected = slurp(path);
     assert_non_null(expected);
-    struct br_config_sources sources = {a.uris, a.n_uris, a.sets, a.n_sets, case_getenv, &a};
+    struct br_config_sources sources = {.uris = a.uris,
+                                        .n_uris = a.n_uris,
+                                        .sets = a.sets,
+                                        .n_sets = a.n_sets,
+                                        .getenv = case_getenv,
+                                        .arg = &a};
     struct br_errs errs = {0};
     struct br_config *config = NULL;
     int rc = br_config_load(&sources, fake_registry, &config, &errs);

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "config/config.h"
+#include "pipeline/registry.h"
 #include "pipeline/tune.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fault.h"

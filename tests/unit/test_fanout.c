@@ -34,7 +34,7 @@ static int setup(void **state)
     b->config = (struct br_fanout_config){.hold_size = 1 << 20, .hold_time = 10000000000u};
     for (int i = 0; i < MAX; i++) {
         fake_sink_init(&b->sinks[i], &b->h->host);
-        br_ledger_init(&b->ledgers[i], b->h->host.metrics, names[i]);
+        assert_int_equal(br_ledger_init(&b->ledgers[i], b->h->host.metrics, names[i]), 0);
         b->ends[i] = (struct br_fanout_end){.next = &b->sinks[i].consumer,
                                             .ledger = &b->ledgers[i],
                                             .name = names[i],
@@ -311,10 +311,86 @@ static void who_waits_for_delivery_waits_for_all(void **state)
         fake_host_advance(b->h, 20000);
         assert_int_equal(b->tally.n_done, i + 1);
         assert_int_equal(b->tally.last.text[0] != 0, i >= 2); /* it hears that one goes without it */
+        assert_int_equal(b->tally.last.n_rejected, i < 2 ? 0 : 5); /* and of how much */
         check_accounts(b);
         br_fanout_free(f);
     }
     assert_int_equal(fake_sink_once(&b->sinks[1], BR_TRACES, 0, 20), 10);
+}
+
+/* --- Destinations that try again by themselves ------------------------------------------------- */
+
+static struct br_fanout *make_apart(struct bed *b, size_t apart_bytes)
+{
+    for (int i = 0; i < 2; i++) {
+        b->ends[i].delivers = b->ends[i].final = true;
+        b->ends[i].apart_bytes = apart_bytes;
+    }
+    return make(b, 2);
+}
+
+/* One that does not answer, or tries again for minutes, does not keep the sender from the others. */
+static void who_is_left_goes_on_alone(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 3; i++) {
+        send_to(b, f, i * 5, 5);
+        assert_int_equal(b->tally.n_done, i + 1);
+    }
+    assert_false(br_fanout_idle(f));
+    assert_true(ledger(b, b->h->host.ledger.sent) == 15 && *b->ledgers[1].held[BR_TRACES] == 15);
+    fake_sink_release_one(&b->sinks[1], FAKE_RETRY);  /* it has given up */
+    fake_sink_release_one(&b->sinks[1], FAKE_REJECT);
+    fake_sink_release_one(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    check_accounts(b);
+    assert_true(br_fanout_idle(f));
+    assert_true(ledger(b, b->h->host.ledger.sent) == 15);
+    assert_true(dropped(b, 1, BR_TRACES, "retries_exhausted") == 5);
+    assert_true(*b->ledgers[1].rejected[BR_TRACES] == 5 && *b->ledgers[1].sent[BR_TRACES] == 5);
+    br_fanout_free(f);
+}
+
+static void it_goes_on_with_so_much_and_no_more(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 3000); /* each counts 1 KiB and more */
+    b->sinks[1].verdict = FAKE_HOLD;
+    for (unsigned i = 0; i < 10; i++)
+        send_to(b, f, i * 5, 5);
+    assert_int_equal(b->tally.n_done, 10);
+    assert_in_range(b->sinks[1].n_items, 2, 3);
+    assert_true(dropped(b, 1, BR_TRACES, "lagging") == (10 - b->sinks[1].n_items) * 5);
+    unsigned n = b->sinks[1].n_items;
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    send_to(b, f, 50, 5);
+    assert_int_equal(b->sinks[1].n_items, n + 1);
+    fake_sink_release(&b->sinks[1], FAKE_DONE);
+    fake_host_turn(b->h);
+    br_fanout_free(f);
+}
+
+/* Where nobody has taken it, or somebody waits for its delivery, the sender waits. */
+static void nobody_goes_on_alone_with_what_somebody_waits_for(void **state)
+{
+    struct bed *b = *state;
+    struct br_fanout *f = make_apart(b, 1 << 20);
+    b->sinks[1].verdict = FAKE_HOLD;
+    struct br_item *item = fake_tally_item(&b->tally, &b->h->host, BR_TRACES, 0, 5);
+    item->waits = true;
+    br_consume(br_fanout_input(f), item);
+    b->sinks[0].verdict = FAKE_HOLD;
+    send_to(b, f, 5, 5);
+    assert_int_equal(b->tally.n, 0);
+    fake_sink_release(&b->sinks[0], FAKE_RETRY);
+    fake_sink_release(&b->sinks[1], FAKE_RETRY);
+    fake_host_turn(b->h);
+    assert_int_equal(b->tally.n_done, 1);
+    assert_int_equal(b->tally.n_retry, 1);
+    br_fanout_free(f);
 }
 
 /* Partial successes of copies of one request are not more than the worst of them. */
@@ -455,6 +531,9 @@ int main(void)
         TEST(what_nobody_takes_is_the_senders),
         TEST(a_late_answer_decides),
         TEST(who_waits_for_delivery_waits_for_all),
+        TEST(who_is_left_goes_on_alone),
+        TEST(it_goes_on_with_so_much_and_no_more),
+        TEST(nobody_goes_on_alone_with_what_somebody_waits_for),
         TEST(what_two_refuse_in_part_is_not_refused_twice),
         TEST(at_the_end_what_is_held_is_dropped_for_shutdown),
         TEST(one_that_has_given_up_is_not_asked_again),

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "otlp/walk.h"
 #include "pipeline/graph.h"
+#include "pipeline/registry.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"

@@ -450,5 +450,10 @@ int main(void)
     };
     put_right(spans);
     put_right(samples);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failed;
 }

@@ -612,6 +612,60 @@ static void shape_span_names(struct body *b, size_t size)
     jfr_shape_chunk(&b->jfr);
 }
 
+/* The stacks of a service: `n` of 40 frames out of 200 methods. */
+static void put_service_stacks(struct body *b, unsigned n)
+{
+    struct wire *w = &b->jfr.pools;
+    put_state(b);
+    jfr_shape_pool(&b->jfr, JFR_SYMBOL, 1);
+    wire_number(w, 1);
+    jfr_shape_text(w, "s");
+    jfr_shape_pool(&b->jfr, JFR_CLASS, 1);
+    wire_raw(w, "\1\0\1", 3);
+    jfr_shape_pool(&b->jfr, JFR_METHOD, 200);
+    for (unsigned i = 1; i <= 200; i++) {
+        wire_number(w, i);
+        wire_raw(w, "\1\1", 2);
+    }
+    jfr_shape_pool(&b->jfr, JFR_TRACE, n);
+    for (unsigned i = 1; i <= n; i++) {
+        wire_number(w, i);
+        wire_number(w, 40);
+        for (unsigned k = 0; k < 40; k++) {
+            wire_number(w, 1 + (i * 7 + k * 13 + i / 200 * k) % 200);
+            wire_number(w, 10);
+        }
+    }
+}
+
+/* Each sample is of a span of its own, as in a service of many short requests, and four are of a stack. */
+static void put_spans(struct body *b, unsigned n)
+{
+    uint64_t id = 88172645463325252u;
+    put_label_string(&b->labels, 7, "GET /", 5);
+    put_service_stacks(b, n / 4);
+    for (unsigned i = 0; i < n; i++) {
+        id ^= id << 13, id ^= id >> 7, id ^= id << 17; /* xorshift */
+        const uint64_t v[] = {i, 1, 1 + i / 4, 1, 0, id, 7};
+        struct wire *w = jfr_shape_open(&b->jfr, JFR_SAMPLE);
+        for (size_t k = 0; k < BR_COUNT(v); k++)
+            wire_number(w, v[k]);
+        jfr_shape_close(&b->jfr);
+    }
+    jfr_shape_chunk(&b->jfr);
+}
+
+static void shape_spans(struct body *b, size_t size)
+{
+    put_spans(b, (unsigned)(size / 48));
+}
+
+static void shape_spans_pushed(struct body *b, size_t size)
+{
+    b->from_pyroscope = true;
+    put_spans(b, (unsigned)(size / 48));
+}
+
 /* --- Tries and trees -------------------------------------------------------------------------- */
 
 static void put_node(struct wire *w, const void *name, size_t len, uint64_t value,
@@ -887,6 +941,8 @@ static const struct {
     SHAPE(contexts),
     SHAPE(context_in_turns),
     SHAPE(span_names),
+    SHAPE(spans),
+    SHAPE(spans_pushed),
     SHAPE(trie_chain),
     SHAPE(trie_frames),
     SHAPE(trie_bad_chain),
@@ -989,11 +1045,28 @@ static void test_memory(void **state)
     }
 }
 
+/* What a busy service sends in ten seconds: every one of 20,000 samples has a span of its own. */
+static void test_spans(void **state)
+{
+    (void)state;
+    for (unsigned n = 1250; n <= 20000; n *= 2) {
+        for (int pushed = 0; pushed < 2; pushed++) {
+            struct cost c = read_shape(pushed ? shape_spans_pushed : shape_spans, n * 48, true);
+            if (getenv("BOUNDS_PRINT"))
+                print_message("%u spans: %zu bytes held for %zu\n", n, c.peak, c.len);
+            if (c.rc)
+                fail_msg("%u spans: %s", n, c.err.text);
+            assert_true(c.items + 4 >= n); /* of the last stack there may be less than four */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_spans),
         cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests_name("format_bounds", tests, setup, teardown);

@@ -163,12 +163,6 @@ static const struct valid_case valid[] = {
     {'r', "HTTP/1.0 200 OK\r\n\r\n", "200 1.0 close\n;\n"},
     {'r', "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\nHTTP/1.1 204\r\n\r\n",
      "304 1.1 keep length=9|content-length:9\n;\n204 1.1 keep\n;\n"},
-    {'h',
-     "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx",
-     "200 1.1 keep length=9|content-length:9\n;\n200 1.1 keep length=1|content-length:1\nx;\n"},
-    {'h', "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-     "200 1.1 keep chunked|transfer-encoding:chunked\n;\n"},
-    {'h', "HTTP/1.1 200 OK\r\n\r\n", "200 1.1 keep\n;\n"},
     /* RFC 9112 section 4: the reason may be anything, or nothing. */
     {'r', "HTTP/1.1 503 \r\nContent-Length: 0\r\n\r\n",
      "503 1.1 keep length=0|content-length:0\n;\n"},
@@ -179,8 +173,6 @@ static const struct valid_case valid[] = {
      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n"
      "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
      "200 1.1 keep length=0|content-length:0\n;\n"},
-    {'h', "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-     "200 1.1 keep length=5|content-length:5\n;\n"},
 };
 
 static void test_valid(void **state)
@@ -309,21 +301,6 @@ static void test_an_error_stays(void **state)
     br_http1_release(&p);
 }
 
-/* A client may announce its next HEAD as soon as the response before is done. */
-static void test_no_body_after_done(void **state)
-{
-    (void)state;
-    struct br_http1 p;
-    assert_int_equal(br_http1_init(&p, true), 0);
-    assert_int_equal(feed(&p, "HTTP/1.1 204 OK\r\n\r\n"), BR_HTTP1_HEAD);
-    assert_int_equal(feed(&p, ""), BR_HTTP1_DONE);
-    br_http1_expect_no_body(&p);
-    assert_int_equal(feed(&p, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"), BR_HTTP1_HEAD);
-    assert_int_equal(br_http1_eof(&p), BR_HTTP1_DONE);
-    assert_int_equal(br_http1_eof(&p), BR_HTTP1_MORE);
-    br_http1_release(&p);
-}
-
 /* A head of all that is allowed, in single bytes: never more than the line, the strings and, while
  * one of them grows, its old self; and little once it is over. */
 static void test_memory(void **state)
@@ -408,7 +385,6 @@ int main(void)
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_fields_stay_until_done),
         cmocka_unit_test(test_an_error_stays),
-        cmocka_unit_test(test_no_body_after_done),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_corpus),

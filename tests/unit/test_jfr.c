@@ -136,11 +136,11 @@ static const struct {
     const char *name;
     bool labels;
     uint32_t n_chunks;
-    int64_t period_ns;
+    int64_t period_ns, wall_ns;
 } captures[] = {
-    {"agent-itimer", true, 1, 10000000},   {"agent-malloc", true, 1, 0},
-    {"agent-wall", true, 1, 20000000},     {"jdk17-chunks", false, 4, 10000000},
-    {"jdk17-default", false, 2, 20000000},
+    {"agent-itimer", true, 1, 10000000, 10000000},   {"agent-malloc", true, 1, 0, 0},
+    {"agent-wall", true, 1, 20000000, 20000000},     {"agent-both", true, 1, 10000000, 50000000},
+    {"jdk17-chunks", false, 4, 10000000, 10000000},  {"jdk17-default", false, 2, 20000000, 20000000},
 };
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
@@ -148,8 +148,8 @@ typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfiles
 typedef Opentelemetry__Proto__Profiles__V1development__Profile Profile;
 
 /* Profiles of times have the period, all have these times. */
-static void check_profiles(const struct result *r, int64_t period_ns, uint64_t start_ns,
-                           uint64_t duration_ns)
+static void check_profiles(const struct result *r, int64_t cpu_ns, int64_t wall_ns,
+                           uint64_t start_ns, uint64_t duration_ns)
 {
     Request *q =
         opentelemetry__proto__collector__profiles__v1development__export_profiles_service_request__unpack(
@@ -160,7 +160,8 @@ static void check_profiles(const struct result *r, int64_t period_ns, uint64_t s
         for (size_t k = 0; k < q->resource_profiles[0]->scope_profiles[i]->n_profiles; k++) {
             const Profile *p = q->resource_profiles[0]->scope_profiles[i]->profiles[k];
             const char *type = q->dictionary->string_table[p->sample_type->type_strindex];
-            bool of_time = !strcmp(type, "cpu") || !strcmp(type, "wall");
+            bool of_wall = !strcmp(type, "wall"), of_time = !strcmp(type, "cpu") || of_wall;
+            int64_t period_ns = of_wall ? wall_ns : cpu_ns;
             assert_int_equal(p->period, of_time ? period_ns : 0);
             for (size_t n = 0; of_time && n < p->n_samples; n++)
                 assert_int_equal(p->samples[n]->values[0] % period_ns, 0);
@@ -197,7 +198,7 @@ static void test_as_pyroscope(void **state)
         struct result r = {0};
         assert_int_equal(convert(&s, &r), 0);
         compare(captures[i].name, "expected.gz", &r);
-        check_profiles(&r, 10000000, BEGIN_NS, END_NS - BEGIN_NS);
+        check_profiles(&r, 10000000, 10000000, BEGIN_NS, END_NS - BEGIN_NS);
         br_buf_unref(r.buf);
         br_buf_unref(labels);
         br_buf_unref(file);
@@ -227,7 +228,9 @@ static void test_as_upload(void **state)
     (void)state;
     for (size_t i = 0; i < BR_COUNT(captures); i++) {
         struct br_buf *file = data_file(captures[i].name, "jfr.gz");
-        struct br_profile_source s = {.data = file->data, .len = file->len};
+        /* A date that somebody else knows is not the recording's. */
+        struct br_profile_source s = {
+            .data = file->data, .len = file->len, .start_ns = END_NS, .end_ns = END_NS};
         struct result r = {0};
         uint64_t start = big_endian(file->data + 32);
         uint32_t n_chunks;
@@ -235,7 +238,7 @@ static void test_as_upload(void **state)
         assert_int_equal(n_chunks, captures[i].n_chunks);
         assert_int_equal(convert(&s, &r), 0);
         compare(captures[i].name, "events.gz", &r);
-        check_profiles(&r, captures[i].period_ns, start, end - start);
+        check_profiles(&r, captures[i].period_ns, captures[i].wall_ns, start, end - start);
         br_buf_unref(r.buf);
         br_buf_unref(file);
     }
@@ -324,7 +327,7 @@ static void test_made(void **state)
     (void)state;
     for (unsigned i = 0; i < 8; i++) {
         struct wire w = {0}, labels = {0};
-        const struct jfr_made how = {i & 1, i & 2, i & 4};
+        const struct jfr_made how = {.packed = i & 1, .utf16 = i & 2, .split = i & 4};
         jfr_made(&w, &how);
         jfr_made_labels(&labels);
         struct br_profile_source s = {.data = w.data, .len = w.len};
@@ -419,7 +422,7 @@ static void test_broken_around(void **state)
     jfr_made(&w, &(struct jfr_made){.packed = true});
     size_t len = w.len;
     char expected[128];
-    wire_raw(&w, "FLR", 3);
+    wire_raw(&w, "FLX", 3);
     struct br_profile_source s = {.data = w.data, .len = w.len};
     struct result r = {0};
     assert_int_equal(convert(&s, &r), BR_EINVAL);
@@ -435,6 +438,58 @@ static void test_broken_around(void **state)
     s.len = 0;
     assert_int_equal(convert(&s, &r), 0);
     assert_null(r.buf);
+    wire_free(&w);
+}
+
+/* A program that is killed leaves a last chunk without its end; the whole ones count. */
+static void test_torn(void **state)
+{
+    (void)state;
+    for (int pyroscope = 0; pyroscope < 2; pyroscope++) {
+        struct wire w = {0};
+        jfr_made(&w, &(struct jfr_made){.packed = true});
+        size_t whole = w.len;
+        jfr_made(&w, &(struct jfr_made){.packed = true});
+        struct br_profile_lost lost = {0};
+        struct br_profile_source s = {
+            .data = w.data, .from_pyroscope = pyroscope, .sample_rate = 100, .lost = &lost};
+        for (s.len = whole; s.len < w.len; s.len++) {
+            struct result r = {0};
+            lost.n = 0;
+            assert_int_equal(convert(&s, &r), 0);
+            assert_int_equal(lost.n, s.len > whole);
+            char *text = view(&r);
+            if (!pyroscope)
+                assert_same_text("torn", text, made_uploaded);
+            br_free(text);
+            br_buf_unref(r.buf);
+        }
+        assert_non_null(strstr(lost.first.text, "it was never finished"));
+        jfr_patch(&w, whole + 8, 8, 0); /* its size is written last */
+        s.len = w.len;
+        struct result r = {0};
+        assert_int_equal(convert(&s, &r), 0);
+        br_buf_unref(r.buf);
+        wire_free(&w);
+    }
+}
+
+/* JDK 25's samples of CPU time, of 20 ticks each, beside those that it takes anyway: the time is not
+ * counted twice. */
+static void test_cpu_time(void **state)
+{
+    (void)state;
+    struct wire w = {0};
+    jfr_made(&w, &(struct jfr_made){.packed = true, .cpu_time = true});
+    struct br_profile_source s = {.data = w.data, .len = w.len};
+    struct result r = {0};
+    assert_int_equal(convert(&s, &r), 0);
+    char *text = view(&r);
+    assert_non_null(strstr(text, "# - cpu nanoseconds cpu nanoseconds\n"
+                                 "a/B$$Lambda_.main:0|thread.id=7,thread.name=ü@1000300000 20000\n"));
+    assert_non_null(strstr(text, "# - execution nanoseconds execution nanoseconds\na/B.run:12;"));
+    br_free(text);
+    br_buf_unref(r.buf);
     wire_free(&w);
 }
 
@@ -553,7 +608,8 @@ int main(void)
         cmocka_unit_test(test_cut_off),       cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_made),
         cmocka_unit_test(test_folded),        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_broken_around), cmocka_unit_test(test_unknown_stack),
+        cmocka_unit_test(test_broken_around), cmocka_unit_test(test_torn),
+        cmocka_unit_test(test_cpu_time),      cmocka_unit_test(test_unknown_stack),
         cmocka_unit_test(test_corpus),        cmocka_unit_test(test_merge_name),
     };
     return cmocka_run_group_tests(tests, request_setup, request_teardown);

@@ -450,5 +450,10 @@ int main(void)
         cmocka_unit_test(without_memory_it_is_not_created),
         cmocka_unit_test(bad_configs_are_refused),
     };
-    return cmocka_run_group_tests_name("join", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join", tests, NULL, NULL);
+    }
+    return failed;
 }

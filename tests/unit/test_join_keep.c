@@ -427,6 +427,59 @@ static void totals_per_stack_stay_exact(void **state)
         one_world(seed);
 }
 
+/* --- What it takes ------------------------------------------------------------------------------ */
+
+/* Samples that name a span and say different things, as short as they can be: of eight stacks, each with
+ * two of 120 attributes. */
+static size_t put_short_samples(struct wire *w, unsigned n)
+{
+    struct dict d = {0};
+    struct open o = open_resource(w, "shop", NULL, NULL, NULL);
+    size_t p = open_profile(w, &d, &cpu);
+    struct ids ids = join_ids(7, 1);
+    uint32_t link = dict_link(&d, ids.trace, ids.span);
+    char name[8] = "f0";
+    for (unsigned i = 0; i < 8; i++, name[1]++)
+        (void)dict_stack(&d, name);
+    uint32_t first = dict_attribute_int(&d, "k", 0);
+    for (unsigned i = 1; i < 120; i++)
+        (void)dict_attribute_int(&d, "k", i);
+    for (unsigned i = 0; i < n; i++)
+        put_sample(w, &(struct sample_in){.link = link,
+                                          .stack = 1 + i % 8,
+                                          .attributes = {first + i / 8 % 120, first + i / 960 % 120},
+                                          .value = 1});
+    wire_close(w, p);
+    close_resource(w, o);
+    dict_put(w, &d);
+    return w->len;
+}
+
+/* Sample after sample, links that are folded and links that are not decided at once: four times what
+ * came and 1 MiB, what comes out included. */
+static void what_it_takes_is_in_proportion_to_what_comes(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {"{keep: {slow_threshold: 1h}}",
+                                          "{keep: {cpu_threshold: 1h}}"};
+    for (unsigned i = 0; i < BR_COUNT(configs); i++) {
+        struct join_rig *r = join_rig_new(configs[i], NULL, 0);
+        struct wire w = {0};
+        send_spans(r, spans, 2);
+        size_t size = put_short_samples(&w, 100000);
+        struct br_item *item = join_rig_item(r, BR_PROFILES, &w, false);
+        r->blind = true;
+        struct br_mem_scope scope;
+        br_mem_scope_begin(&scope, (size_t)1 << 40, NULL);
+        join_rig_consume(r, item);
+        br_mem_scope_end(&scope);
+        assert_true(scope.peak <= (int64_t)(4 * size + (1 << 20)));
+        assert_int_equal(join_rig_count(r, "samples_folded", CPU), 100000);
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
 /* --- Without memory -----------------------------------------------------------------------------
  */
 
@@ -472,6 +525,7 @@ int main(void)
         cmocka_unit_test(a_rule_at_run_time_keeps_links_for_a_while),
         cmocka_unit_test(what_cannot_be_added_stays_apart),
         cmocka_unit_test(totals_per_stack_stay_exact),
+        cmocka_unit_test(what_it_takes_is_in_proportion_to_what_comes),
         cmocka_unit_test(without_memory_samples_pass),
     };
     return cmocka_run_group_tests_name("join keep", tests, NULL, NULL);

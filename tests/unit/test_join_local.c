@@ -686,5 +686,10 @@ int main(void)
         cmocka_unit_test(random_trees_add_up_in_any_order),
         cmocka_unit_test(what_was_the_roots_moves_to_the_span_that_comes_later),
     };
-    return cmocka_run_group_tests_name("join local", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order += REORDER_FALLING) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join local", tests, NULL, NULL);
+    }
+    return failed;
 }

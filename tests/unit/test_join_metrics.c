@@ -190,5 +190,10 @@ int main(void)
         cmocka_unit_test(samples_count_for_the_spans_whose_they_are),
         cmocka_unit_test(off_by_default),
     };
-    return cmocka_run_group_tests_name("join metrics", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join metrics", tests, NULL, NULL);
+    }
+    return failed;
 }

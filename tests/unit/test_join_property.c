@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random spans and samples in random orders and requests, through two workers that share a table.
+ * Random spans and samples in random orders and requests, through two workers that share a table;
+ * the fields of their messages in every order, one for each seed.
  * The oracle knows nothing of tables: a sample is joined exactly when its span came less than a
  * window before or after it, and then it has that span's name and attributes and no other's.
  */
@@ -326,6 +327,10 @@ static void one_world(uint64_t seed, unsigned n_spans, unsigned n_samples, const
     make_spans(w, n_spans);
     make_samples(w, n_samples);
     struct join_rig *rigs[2] = {join_rig_new(config, shared, 0), join_rig_new(config, shared, 1)};
+    for (unsigned k = 0; k < 2; k++) {
+        rigs[k]->order = (enum reorder)(seed % REORDERS);
+        rigs[k]->random = seed;
+    }
     run(w, rigs);
     judge(w, rigs);
     join_rig_free(rigs[0]);

@@ -30,6 +30,7 @@ static void what_does_not_join_passes_unchanged(void **state)
     (void)state;
     struct join_rig *r = join_rig_new("{sample_attributes: [http.route]}", NULL, 0);
     struct wire w = {0};
+    r->order = REORDER_NOT;
     put_one_sample(&w, "shop", 7, 42, 5);
     join_rig_send(r, BR_PROFILES, &w, false);
     assert_int_equal(r->out[0].bytes.len, w.len);
@@ -523,5 +524,10 @@ int main(void)
         cmocka_unit_test(what_is_there_is_not_added_again),
         cmocka_unit_test(additions_come_behind_every_dictionary),
     };
-    return cmocka_run_group_tests_name("join samples", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join samples", tests, NULL, NULL);
+    }
+    return failed;
 }

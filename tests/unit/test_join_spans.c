@@ -387,5 +387,10 @@ int main(void)
         cmocka_unit_test(figures_follow_type_unit_and_period),
         cmocka_unit_test(types_of_one_span_do_not_add_up),
     };
-    return cmocka_run_group_tests_name("join spans", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        join_rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("join spans", tests, NULL, NULL);
+    }
+    return failed;
 }

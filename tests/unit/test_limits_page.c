@@ -17,6 +17,7 @@
 #include "config/option.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
+#include "pipeline/registry.h"
 
 #define PAGE "docs/limits.md"
 #define HEADING "| what is bounded | key | default | what happens there |\n"

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "pipeline/metrics.h"
+#include "tests/support/fault.h"
 
 static int setup(void **state)
 {
@@ -134,7 +135,7 @@ static void past_the_maximum_numbers_are_lost_not_refused(void **state)
 static void the_ledger_counts_each_reason(void **state)
 {
     struct br_ledger l;
-    br_ledger_init(&l, *state, NULL);
+    assert_int_equal(br_ledger_init(&l, *state, NULL), 0);
     br_ledger_dropped(&l, BR_TRACES, "queue_full", 3);
     br_ledger_dropped(&l, BR_TRACES, "queue_full", 4);
     br_ledger_dropped(&l, BR_PROFILES, "shutdown", 1);
@@ -164,7 +165,7 @@ static const struct br_mem_hooks nothing = {no_alloc, no_resize, free, NULL};
 static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
 {
     struct br_ledger l;
-    br_ledger_init(&l, *state, NULL);
+    assert_int_equal(br_ledger_init(&l, *state, NULL), 0);
     br_ledger_dropped(&l, BR_TRACES, "rejected", 1);
     br_mem_set_hooks(&nothing);
     br_ledger_dropped(&l, BR_TRACES, "rejected", 2);
@@ -177,6 +178,25 @@ static void what_is_dropped_without_memory_is_counted_all_the_same(void **state)
         sum += strtod(strchr(at, ' ') + 1, NULL);
     br_str_release(&text);
     assert_true(sum == 8);
+}
+
+/* With the same place for several numbers none of them would be right. */
+static void a_ledger_without_memory_is_none(void **state)
+{
+    struct br_ledger l;
+    br_mem_set_hooks(&nothing);
+    assert_int_equal(br_ledger_init(&l, *state, NULL), BR_ENOMEM);
+    br_mem_set_hooks(NULL);
+    for (unsigned n = 1;; n++) {
+        struct br_metrics *m = br_metrics_new();
+        fault_nth(n);
+        int rc = br_ledger_init(&l, m, "otlp");
+        bool failed = fault_nth_stop();
+        assert_int_equal(rc, failed ? BR_ENOMEM : 0);
+        br_metrics_free(m);
+        if (!failed)
+            return;
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -193,6 +213,7 @@ int main(void)
         TEST(past_the_maximum_numbers_are_lost_not_refused),
         TEST(the_ledger_counts_each_reason),
         TEST(what_is_dropped_without_memory_is_counted_all_the_same),
+        TEST(a_ledger_without_memory_is_none),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

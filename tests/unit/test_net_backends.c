@@ -436,7 +436,9 @@ static void a_client_that_does_not_read_has_twenty_seconds(void **state)
     net_idle(rig, 10);
     assert_int_equal(net_connections(rig), 1);
     skipped_ms += 2000;
-    NET_UNTIL(rig, net_connections(rig) == 0);
+    for (int i = 0; i < 20; i++)
+        net_step(rig);
+    assert_int_equal(net_connections(rig), 0);
     net_hang_up(p);
     br_server_free(server);
 }

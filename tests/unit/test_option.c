@@ -122,6 +122,14 @@ static void test_present(void **state)
     assert_int_equal(c.protocols.grpc->keepalive, 120000000000);
     assert_null(c.protocols.http);
     done(&f);
+    f = read_into(fake_receiver_options,
+                  "protocols:\n  grpc: {enabled: false, endpoint: a:1}\n"
+                  "  http: {endpoint: b:1, enabled: true}\n",
+                  &c, sizeof c);
+    assert_int_equal(f.rc, 0);
+    assert_null(c.protocols.grpc);
+    assert_string_equal(c.protocols.http->endpoint, "b:1");
+    done(&f);
 }
 
 static void test_secrets(void **state)

@@ -92,11 +92,14 @@ static unsigned count(const struct br_list *list)
     return n;
 }
 
-/* Several turns, as a loop has them: timers that are due now run once each. */
+/* Several turns, as a loop has them: of more than one round, by one reading of the clock. */
 static void turns(struct bench *b, unsigned n)
 {
-    while (n-- > 0)
+    while (n-- > 0) {
         (void)br_host_turn(&b->h->host);
+        (void)br_host_turn(&b->h->host);
+        b->h->now_ms++;
+    }
 }
 
 static void small_items_stay_whole(void **state)
@@ -118,7 +121,7 @@ static void small_items_stay_whole(void **state)
     fake_host_free(b.h);
 }
 
-/* Each piece has at most 1 MiB, its spans, and leaves in a turn of its own. */
+/* Each piece has at most 256 KiB, its spans, and leaves in a turn of its own. */
 static void a_piece_leaves_each_turn(void **state)
 {
     (void)state;
@@ -127,7 +130,7 @@ static void a_piece_leaves_each_turn(void **state)
         begin(&b);
         cut(&b, (enum br_signal)s, true);
         unsigned n = count(&b.r.pieces);
-        assert_in_range(n, 3, 6);
+        assert_in_range(n, 13, 20);
         assert_int_equal(b.r.item->n_parts, 0);
         assert_int_equal(b.r.item->n_items, b.n_items);
         const struct br_item *first = br_container_of(b.r.pieces.next, struct br_item, link);
@@ -140,10 +143,73 @@ static void a_piece_leaves_each_turn(void **state)
         }
         assert_int_equal(b.n_ended, 1);
         assert_int_equal(b.outcome.verdict, BR_DONE);
-        assert_true(b.sink.largest_size <= BR_PIECE_BYTES);
+        assert_true(b.sink.largest_size <= 256u << 10);
         assert_int_equal(fake_sink_once(&b.sink, (enum br_signal)s, 1, b.n_items), b.n_items);
         end(&b);
     }
+}
+
+/* One profile with a stack of so many frames that it alone is half of a piece, again and again in
+ * every piece. */
+static void put_deep(struct wire *w, uint32_t n_samples)
+{
+    size_t part = wire_open(w, 1), scope = wire_open(w, 2), profile = wire_open(w, 2);
+    for (uint32_t i = 0; i < n_samples; i++) {
+        size_t sample = wire_open(w, 2);
+        wire_varint(w, 1, 1);
+        wire_varint(w, 4, i + 1);
+        wire_close(w, sample);
+    }
+    wire_close(w, profile);
+    wire_close(w, scope);
+    wire_close(w, part);
+    size_t dictionary = wire_open(w, 2);
+    wire_len(w, 1, NULL, 0);
+    wire_len(w, 2, NULL, 0);
+    size_t location = wire_open(w, 2);
+    wire_varint(w, 2, 0x1000);
+    wire_close(w, location);
+    wire_len(w, 3, NULL, 0);
+    wire_len(w, 4, NULL, 0);
+    wire_str(w, 5, "");
+    wire_len(w, 6, NULL, 0);
+    wire_len(w, 7, NULL, 0);
+    size_t stack = wire_open(w, 7), list = wire_open(w, 1);
+    for (unsigned i = 0; i < 1000000; i++)
+        wire_number(w, 1);
+    wire_close(w, list);
+    wire_close(w, stack);
+    wire_close(w, dictionary);
+}
+
+/* A piece of 1 MiB would be hardly more than its dictionary; one of 2 MiB is. */
+static void pieces_are_larger_where_dictionaries_are(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct wire w = {0};
+    begin(&b);
+    b.n_items = 1200000;
+    put_deep(&w, b.n_items);
+    size_t size = w.len;
+    b.r = (struct br_reading){.host = &b.h->host};
+    br_list_init(&b.r.pieces);
+    b.r.item = items_walk(&b.h->host, BR_PROFILES, w.data, w.len);
+    wire_free(&w);
+    assert_true(size > 8u << 20);
+    assert_int_equal(br_pieces_cut(&b.r, NULL), 0);
+    assert_in_range(count(&b.r.pieces), 7, 11);
+    uint32_t n = 0;
+    for (struct br_list *l = b.r.pieces.next; l != &b.r.pieces; l = l->next) {
+        const struct br_item *piece = br_container_of(l, struct br_item, link);
+        assert_true(piece->size <= 2u << 20);
+        n += piece->n_items;
+    }
+    assert_int_equal(n, b.n_items);
+    br_pieces_free(&b.r.pieces);
+    br_item_free(b.r.item);
+    fake_sink_free(&b.sink);
+    fake_host_free(b.h);
 }
 
 /* Nothing was taken: the client can send all of it again. */
@@ -220,6 +286,8 @@ static void a_refusal_for_now_wins(void **state)
     end(&b);
 }
 
+/* OTLP, "Partial Success": the server accepts a part and rejects the rest, and the client does not send it
+ * again, so that nothing of what was taken comes twice. */
 static void patience_ends(void **state)
 {
     (void)state;
@@ -228,12 +296,16 @@ static void patience_ends(void **state)
     cut(&b, BR_TRACES, false);
     send(&b);
     turns(&b, 1);
+    uint32_t n_taken = (uint32_t)fake_sink_once(&b.sink, BR_TRACES, 1, b.n_items);
+    assert_in_range(n_taken, 1, b.n_items - 1);
     b.sink.verdict = FAKE_RETRY;
     fake_host_advance(b.h, BR_PIECES_PATIENCE_MS - 2000);
     assert_int_equal(b.n_ended, 0);
     fake_host_advance(b.h, 4000);
     assert_int_equal(b.n_ended, 1);
-    assert_int_equal(b.outcome.verdict, BR_RETRY);
+    assert_int_equal(b.outcome.verdict, BR_DONE);
+    assert_int_equal(b.outcome.n_rejected, b.n_items - n_taken);
+    assert_true(b.outcome.text[0]);
     end(&b);
 }
 
@@ -329,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_items_stay_whole),
         cmocka_unit_test(a_piece_leaves_each_turn),
+        cmocka_unit_test(pieces_are_larger_where_dictionaries_are),
         cmocka_unit_test(the_first_refusal_is_that_of_the_whole),
         cmocka_unit_test(a_later_refusal_is_mended),
         cmocka_unit_test(a_piece_that_is_refused_for_good_is_a_part),

@@ -20,8 +20,7 @@ static void test_invalid(void **state)
         {around(nest(SAMPLE, number(1, 0), bytes(2, "\1\2", 2), END)), "location 0 is not"},
         {around(nest(SAMPLE, number(1, 1ull << 50), bytes(2, "\1\2", 2), END)),
          "location 1125899906842624"},
-        {around(join(sample(NULL), nest(SAMPLE, number(2, 1), END))),
-         "sample 1 has 1 value for 2 sample types"},
+        {around(nest(SAMPLE, number(2, 1), END)), "sample 0 has 1 value for 2 sample types"},
         {around(nest(SAMPLE, bytes(2, "\1\2\3", 3), END)), "more than 2 values for 2 sample types"},
         {around(nest(SAMPLE, END)), "sample 0 has 0 values for 2 sample types"},
         {around(nest(SAMPLE, bytes(2, "\1\2", 2), text(3, "\x0a\x05"), END)),
@@ -49,10 +48,6 @@ static void test_invalid(void **state)
          "mapping: string 99"},
         {join(around(sample(NULL)), nest(PMAPPING, number(1, 2), number(6, 99), END)),
          "build id: string 99"},
-        {join(around(sample(NULL)), nest(PLOCATION, number(1, 2), number(2, 9), END)),
-         "location 2: mapping 9"},
-        {join(around(sample(NULL)), nest(PLOCATION, nest(4, number(1, 9), END), END)),
-         "function 9 is not"},
         {join(around(sample(NULL)), nest(PLOCATION, text(4, "\x0a"), END)), "line is malformed"},
         {join(around(sample(NULL)), nest(PLOCATION, number(4, 1), END)), "location is malformed"},
         {join(around(sample(NULL)), text(PLOCATION, "\x08")), "location is malformed"},
@@ -93,6 +88,72 @@ static void test_invalid(void **state)
             free_unpacked(r.request, NULL);
     }
     free_messages();
+}
+
+/* What is wrong with one sample costs that sample, as github.com/grafana/pyroscope has it
+ * (pkg/pprof, sanitizeProfile); what no sample needs costs nothing. */
+static void test_samples_are_lost_alone(void **state)
+{
+    (void)state;
+    const struct {
+        struct message *m;
+        const char *want;
+    } cases[] = {
+        {nest(SAMPLE, number(1, 7), bytes(2, "\1\2", 2), END), "location 7 is not"},
+        {nest(SAMPLE, number(1, 0), bytes(2, "\1\2", 2), END), "location 0 is not"},
+        {nest(SAMPLE, bytes(1, "\1\7", 2), bytes(2, "\1\2", 2), END), "location 7 is not"},
+        {nest(SAMPLE, number(2, 1), END), "has 1 value for 2"},
+        {nest(SAMPLE, bytes(2, "\1\2\3", 3), END), "more than 2 values"},
+        {sample(label(99, MAIN, 0, 0)), "string 99"},
+        {sample(join(label(USER, 1, 0, 0), label(USER, 99, 0, 0))), "string 99"},
+        {join(nest(SAMPLE, number(1, 3), bytes(2, "\1\2", 2), END),
+              nest(PLOCATION, number(1, 3), number(2, 9), END)),
+         "location 3: mapping 9"},
+        {join(nest(SAMPLE, number(1, 3), bytes(2, "\1\2", 2), END),
+              nest(PLOCATION, number(1, 3), nest(4, number(1, 9), END), END)),
+         "function 9 is not"},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct br_profile_lost lost = {0};
+        struct read r = {.source = {.lost = &lost}};
+        struct message *good = sample(label(USER, MAIN, 0, 0));
+        assert_int_equal(read_message(&r, around(join(join(good, cases[i].m), sample(NULL)))), 0);
+        if (lost.n != 1 || !strstr(lost.first.text, cases[i].want))
+            fail_msg("case %zu: %u \"%s\"", i, lost.n, lost.first.text);
+        assert_int_equal(r.err.code, 0);
+        assert_int_equal(profile_at(&r, 0)->n_samples, 2);
+        assert_int_equal(profile_at(&r, 1)->n_samples, 2);
+        free_unpacked(r.request, NULL);
+    }
+    /* One that nobody refers to. */
+    struct br_profile_lost lost = {0};
+    struct read r = {.source = {.lost = &lost}};
+    assert_int_equal(read_message(&r, around(join(sample(NULL), nest(PLOCATION, number(1, 3),
+                                                                     number(2, 9), END)))),
+                     0);
+    assert_int_equal(lost.n, 0);
+    done(&r);
+}
+
+/* A table that does not begin with the empty string: what refers to 0 means the first one. */
+static void test_first_string(void **state)
+{
+    (void)state;
+    struct read r = {0};
+    struct message *m = join(text(PSTRING, "cpu"), text(PSTRING, "nanoseconds"));
+    m = join(m, nest(TYPE, number(2, 1), END)); /* of type 0 */
+    m = join(m, nest(SAMPLE, bytes(2, "\5", 1), nest(3, number(1, 1), END), END));
+    assert_int_equal(read_message(&r, m), 0);
+    const Profile *p = profile_at(&r, 0);
+    assert_string_equal(string_at(&r, p->sample_type->type_strindex), "cpu");
+    assert_string_equal(string_at(&r, p->sample_type->unit_strindex), "nanoseconds");
+    assert_int_equal(p->samples[0]->n_attribute_indices, 1);
+    int32_t at = p->samples[0]->attribute_indices[0];
+    assert_string_equal(string_at(&r, r.request->dictionary->attribute_table[at]->key_strindex),
+                        "nanoseconds");
+    assert_string_equal(r.request->dictionary->attribute_table[at]->value->string_value, "cpu");
+    assert_int_equal(p->n_attribute_indices, 0); /* nor does it drop or keep frames */
+    done(&r);
 }
 
 /* Types by the thousand whose values are not there must not cost memory for them. */
@@ -145,6 +206,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_invalid),
+        cmocka_unit_test(test_samples_are_lost_alone),
+        cmocka_unit_test(test_first_string),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_no_memory),
     };

@@ -281,6 +281,104 @@ static void test_remembered_until_it_changes(void **state)
     end(f);
 }
 
+/* A restart takes what is new, and what has changed. */
+static void test_a_restart_takes_nothing_twice(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    put_text(f, "b %\n\xff", FOLDED);
+    put(f, "c", "\x01", 1); /* is no profile, and is said to be none once more */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+    put_text(f, "d", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 1);
+    assert_float_equal(files(f, "failed"), 1, 0);
+    append(f, "a", "main 5\n");
+    fake_host_advance(f->rig.h, 3000);
+    assert_int_equal(f->rig.n, 2);
+    end(f);
+    append(f, ".braid-taken", "1 2 3 4 5 a"); /* a crash left half a line */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+    start(f, ""); /* that half line is none now either */
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 0);
+    end(f);
+}
+
+/* Names that are gone do not stay in the list for ever. */
+static void test_the_list_is_written_anew(void **state)
+{
+    struct fixture *f = *state;
+    char name[32];
+    struct stat before, after;
+    put_text(f, "a", FOLDED);
+    for (unsigned i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "1 %u 3 0 0 gone%u\n", i, i);
+        append(f, ".braid-taken", name);
+    }
+    assert_int_equal(stat(path_of(f, ".braid-taken"), &before), 0);
+    for (int n = 0; n < 2; n++) {
+        start(f, "");
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, n == 0);
+        end(f);
+        assert_int_equal(stat(path_of(f, ".braid-taken"), &after), 0);
+        assert_true(after.st_size < 100 && before.st_size > 20000);
+    }
+}
+
+static void test_where_it_is_remembered(void **state)
+{
+    struct fixture *f = *state;
+    char more[128];
+    put_text(f, "a", FOLDED);
+    (void)snprintf(more, sizeof more, ", state: %s/list", f->done);
+    for (int n = 0; n < 2; n++) {
+        start(f, more);
+        fake_host_advance(f->rig.h, 10000);
+        assert_int_equal(f->rig.n, n == 0);
+        end(f);
+    }
+    assert_true(is_there(f, "done/list"));
+    assert_false(is_there(f, ".braid-taken"));
+}
+
+/* The lines that were there are not counted once more. */
+static void test_folded_text_that_grows(void **state)
+{
+    struct fixture *f = *state;
+    put_text(f, "a", FOLDED);
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;rest 10000000\nmain;work 30000000\n");
+    append(f, "a", "main;later 2\n");
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(f->rig.n, 2);
+    receiver_rig_expect_in(&f->rig, "main;later 20000000\n");
+    assert_false(receiver_rig_has_bytes(&f->rig, "work"));
+    end(f);
+    append(f, "a", "main;last 1"); /* without its end, and after a restart */
+    start(f, "");
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;last 10000000\n");
+    assert_false(receiver_rig_has_bytes(&f->rig, "later"));
+    append(f, "a", "7\nmain;more 1\n");
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;more 10000000\n");
+    assert_false(receiver_rig_has_bytes(&f->rig, "last"));
+    put_text(f, "a", "main;other 4\n" FOLDED); /* another file under that name */
+    fake_host_advance(f->rig.h, 10000);
+    receiver_rig_expect_in(&f->rig, "main;other 40000000\nmain;rest 10000000\nmain;work 30000000\n");
+    end(f);
+}
+
 static void test_moved(void **state)
 {
     struct fixture *f = *state;
@@ -463,6 +561,59 @@ static void test_large_files_are_read_in_a_thread(void **state)
     end(f);
 }
 
+/* A pprof of 4 MiB: one stack over and over. */
+static void put_pprof(const struct fixture *f, const char *name)
+{
+    struct wire w = {0};
+    pprof_wire_write(&w, &(struct pprof_wire){.types = {{"samples", "count"}},
+                                              .n_types = 1,
+                                              .samples = {{"work", {1}, 64}}});
+    for (unsigned i = 0; w.len < 4u << 20; i++) {
+        size_t sample = wire_open(&w, 2);
+        wire_varint(&w, 1, 1);
+        wire_varint(&w, 2, i + 1);
+        wire_close(&w, sample);
+    }
+    put(f, name, w.data, w.len);
+    wire_free(&w);
+}
+
+/* One each turn, and the file is taken when the last of them is. */
+static void test_large_files_go_on_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    put_pprof(f, "large");
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    assert_int_equal(f->rig.n, 0);
+    (void)br_host_turn(&f->rig.h->host);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+    fake_host_advance(f->rig.h, 100);
+    assert_in_range(f->rig.n, 3, 20);
+    assert_false(is_there(f, "large"));
+    assert_float_equal(files(f, "ok"), 1, 0);
+    end(f);
+}
+
+static void test_pieces_may_be_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    put_pprof(f, "large");
+    start(f, ", after: delete");
+    f->rig.quiet = true;
+    f->rig.h->threads = true;
+    fake_host_advance(f->rig.h, 2000);
+    (void)fake_host_work(f->rig.h);
+    (void)br_host_turn(&f->rig.h->host);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 1);
+    assert_true(is_there(f, "large"));
+}
+
 static void test_large_files_are_waited_for(void **state)
 {
     struct fixture *f = *state;
@@ -555,6 +706,10 @@ int main(void)
         TEST(test_an_empty_file_is_not_begun),
         TEST(test_what_is_not_looked_at),
         TEST(test_remembered_until_it_changes),
+        TEST(test_a_restart_takes_nothing_twice),
+        TEST(test_the_list_is_written_anew),
+        TEST(test_where_it_is_remembered),
+        TEST(test_folded_text_that_grows),
         TEST(test_moved),
         TEST(test_what_cannot_be_read_stays),
         TEST(test_a_large_file_stays),
@@ -565,6 +720,8 @@ int main(void)
         TEST(test_no_folder_any_more),
         TEST(test_folders_that_are_not_there),
         TEST(test_large_files_are_read_in_a_thread),
+        TEST(test_large_files_go_on_in_pieces),
+        TEST(test_pieces_may_be_cut_short),
         TEST(test_large_files_are_waited_for),
         TEST(test_the_end_may_come_meanwhile),
         TEST(test_large_files_without_memory),

@@ -152,6 +152,23 @@ static void test_paths_of_the_config(void **state)
     end(f);
 }
 
+/* Kinds that few programs have, and paths of the program's own. */
+static void test_further_kinds(void **state)
+{
+    struct fixture *f = *state;
+    start(f, "{" TARGET ", profiles: {cpu: {enabled: false}, allocs: {enabled: false}, "
+             "goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}, "
+             "threadcreate: , fgprof: , custom: [{name: cache, path: /debug/cache}, "
+             "{name: slow, path: '/slow?x=1', seconds: 5}]}}");
+    fake_host_advance(f->rig.h, 14999);
+    assert_int_equal(f->program.n, 4);
+    assert_int_equal(asked(&f->program, "/debug/pprof/threadcreate"), 1);
+    assert_int_equal(asked(&f->program, "/debug/fgprof?seconds=14"), 1);
+    assert_int_equal(asked(&f->program, "/debug/cache"), 1);
+    assert_int_equal(asked(&f->program, "/slow?x=1&seconds=5"), 1);
+    end(f);
+}
+
 /* A kind that is named is scraped, by whatever it is named, unless it is said that it is not;
  * others as ever. */
 static void test_kinds_that_are_named(void **state)
@@ -329,6 +346,53 @@ static void test_what_a_thread_reads_is_waited_for(void **state)
     assert_true(f->rig.drained);
     assert_int_equal(f->rig.n, 1);
     receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+/* Four MiB of one stack. */
+static void start_very_large(struct fixture *f)
+{
+    start(f, "{" TARGET ", " ONLY_CPU ", scrape_interval: 10s}");
+    f->rig.h->threads = true;
+    f->rig.quiet = true;
+    set_body(f, &(struct pprof_wire){CPU, .samples = {{"work", {3, 30}, 64}}});
+    while (f->program.body.len < 4u << 20) {
+        size_t sample = wire_open(&f->program.body, 2);
+        wire_varint(&f->program.body, 1, 1);
+        wire_varint(&f->program.body, 2, f->program.body.len);
+        wire_varint(&f->program.body, 2, 1);
+        wire_close(&f->program.body, sample);
+    }
+    fake_host_advance(f->rig.h, 10000);
+    assert_int_equal(fake_host_work(f->rig.h), 1);
+    assert_int_equal(f->rig.n, 0);
+    (void)br_host_turn(&f->rig.h->host);
+    (void)br_host_turn(&f->rig.h->host);
+    assert_int_equal(f->rig.n, 1);
+}
+
+/* One each turn, and the end waits for them. */
+static void test_large_profiles_go_on_in_pieces(void **state)
+{
+    struct fixture *f = *state;
+    start_very_large(f);
+    receiver_rig_drain(&f->rig);
+    assert_false(f->rig.drained);
+    fake_host_advance(f->rig.h, 100);
+    assert_true(f->rig.drained);
+    assert_in_range(f->rig.n, 3, 40);
+    assert_float_equal(scrapes(f, "ok"), 1, 0);
+    receiver_rig_end(&f->rig);
+    wire_free(&f->program.body);
+}
+
+/* The ledger says that the others were dropped. */
+static void test_pieces_may_be_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    start_very_large(f);
+    receiver_rig_end(&f->rig);
+    assert_int_equal(f->rig.n, 1);
     wire_free(&f->program.body);
 }
 
@@ -653,7 +717,7 @@ static void test_a_rule_for_others_is_not_kept(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
-    static const char *const unknown[] = {"fgprof"};
+    static const char *const unknown[] = {"heapless"};
     struct br_rule rules[] = {
         {.id = 1, .service = "sho"},
         {.id = 1, .target = "http://127.0.0.1:6061"},
@@ -847,6 +911,7 @@ int main(void)
         TEST(test_paths_of_the_defaults),
         TEST(test_paths_of_the_config),
         TEST(test_kinds_that_are_named),
+        TEST(test_further_kinds),
         TEST(test_beat_and_jitter),
         TEST(test_basic_auth),
         TEST(test_bearer_token),
@@ -855,6 +920,8 @@ int main(void)
         TEST(test_deltas),
         TEST(test_large_profiles_are_read_in_a_thread),
         TEST(test_what_a_thread_reads_is_waited_for),
+        TEST(test_large_profiles_go_on_in_pieces),
+        TEST(test_pieces_may_be_cut_short),
         TEST(test_the_end_may_come_meanwhile),
         TEST(test_a_large_answer_that_is_no_pprof),
         TEST(test_what_is_compared_rests_with_its_rule),

@@ -269,7 +269,7 @@ static void test_config(void **state)
         {"targets: [{endpoint: 'http://a:1', labels: {a: [b]}}]",
          "1:44: x::targets[0]::labels: must be a map of texts"},
         {"{targets: [{endpoint: 'http://a:1'}], scrape_interval: 1s}",
-         "1:56: x::scrape_interval: must be 2s at least where CPU profiles are scraped"},
+         "1:56: x::scrape_interval: must be 2s at least where CPU profiles, or fgprof's, are"},
         {"{targets: [{endpoint: 'http://a:1'}], scrape_interval: 1ms, profiles: {cpu: {enabled: "
          "false}}}",
          "1:56: x::scrape_interval: must be 100ms at least"},
@@ -279,6 +279,21 @@ static void test_config(void **state)
          "1:81: x::profiles::heap::seconds: must be less than scrape_interval"},
         {"{targets: [{endpoint: 'http://a:1'}], profiles: {cpu: {path: debug}}}",
          "1:62: x::profiles::cpu::path: must begin with a slash"},
+        {"{http: , profiles: {custom: [{path: /p}]}}",
+         "x::profiles::custom[0]::name: must be a name of letters"},
+        {"{http: , profiles: {custom: [{name: a b, path: /p}]}}",
+         "x::profiles::custom[0]::name: must be a name of letters"},
+        {"{http: , profiles: {custom: [{name: heap, path: /p}]}}",
+         "x::profiles::custom[0]::name: must be a name of letters"},
+        {"{http: , profiles: {custom: [{name: a, path: /p}, {name: a, path: /q}]}}",
+         "x::profiles::custom[1]::name: must be a name of letters"},
+        {"{http: , profiles: {custom: [{name: a, path: p}]}}",
+         "x::profiles::custom[0]::path: must begin with a slash"},
+        {"{http: , profiles: {custom: [{name: a}]}}",
+         "x::profiles::custom[0]::path: must begin with a slash"},
+        {"{http: , profiles: {custom: [{name: a, path: /p, seconds: 15}]}}",
+         "x::profiles::custom[0]::seconds: must be less than scrape_interval"},
+        {"{http: , profiles: {custom: [{name: a1, path: /p}, {name: b_, path: /q}]}}", NULL},
         {"{http: , basic_auth: {username: a}, bearer_token: b}",
          "1:22: x::basic_auth: excludes bearer_token, which is there too"},
         {"{http: , basic_auth: {password: a}}", "1:22: x::basic_auth::username: is required"},
@@ -323,29 +338,30 @@ static void test_kinds(void **state)
         const char *profiles, *kinds; /* of enum pprof_kind: the enabled ones */
         const char *warning;          /* NULL: there is none */
     } cases[] = {
-        {"{}", "101111000", NULL},
-        {"{heap: {enabled: true}, allocs: {enabled: false}}", "110111000", NULL},
-        {"{heap: {enabled: true}}", "111111000",
+        {"{}", "10111100000", NULL},
+        {"{heap: {enabled: true}, allocs: {enabled: false}}", "11011100000", NULL},
+        {"{heap: {enabled: true}}", "11111100000",
          "1:49: x::profiles::allocs: has the same numbers as heap, which is enabled too"},
-        {"{godeltaprof_mutex: {enabled: true}}", "101111001",
+        {"{godeltaprof_mutex: {enabled: true}}", "10111100100",
          "1:49: x::profiles::godeltaprof_mutex: has the same numbers as mutex"},
-        {"{godeltaprof_block: {enabled: true}, block: {enabled: false}}", "101101010", NULL},
-        {"{godeltaprof: {enabled: true}}", "100100111", NULL},
-        {"{godeltaprof: {enabled: true}, heap: {enabled: true}}", "100100111", NULL},
+        {"{godeltaprof_block: {enabled: true}, block: {enabled: false}}", "10110101000", NULL},
+        {"{threadcreate: {}, fgprof: {}}", "10111100011", NULL},
+        {"{godeltaprof: {enabled: true}}", "10010011100", NULL},
+        {"{godeltaprof: {enabled: true}, heap: {enabled: true}}", "10010011100", NULL},
     };
     const struct br_component *c = &br_pprof_receiver;
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_errs errs = {0};
         struct br_arena arena = {0};
         struct br_yaml *tree;
-        char yaml[256], text[1024] = "", kinds[PPROF_KINDS + 1] = "";
+        char yaml[256], text[1024] = "", kinds[PPROF_CUSTOM + 1] = "";
         struct pprof_config *config = calloc(1, c->config_size);
         (void)snprintf(yaml, sizeof yaml, "{targets: [{endpoint: 'http://a:1'}], profiles: %s}",
                        cases[i].profiles);
         assert_int_equal(br_yaml_parse(yaml, strlen(yaml), "c", &arena, &tree, &errs), 0);
         assert_int_equal(br_options_read(c->options, tree, "x", config, &arena, &errs), 0);
         assert_int_equal(c->check(config, tree, "x", &arena, &errs), 0);
-        for (int k = 0; k < PPROF_KINDS; k++)
+        for (int k = 0; k < PPROF_CUSTOM; k++)
             kinds[k] = pprof_profile_config(config, (enum pprof_kind)k)->enabled ? '1' : '0';
         assert_string_equal(kinds, cases[i].kinds);
         assert_int_equal(errs.n_warnings, cases[i].warning != NULL);

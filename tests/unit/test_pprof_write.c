@@ -152,12 +152,21 @@ struct result {
     int stop; /* what the callback returns */
 };
 
+/* Pyroscope takes the first that is equal to a name for that name, and no other. */
+static void strings_are_there_once(const Pprof *p)
+{
+    for (size_t i = 0; i < p->n_string_table; i++)
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(p->string_table[i], p->string_table[k]);
+}
+
 static int on_pprof(const struct br_pprof_out *p, void *arg)
 {
     struct result *r = arg;
     assert_true(r->n < OUTS_MAX);
     r->out[r->n].pprof = perftools__profiles__profile__unpack(NULL, p->buf->len, p->buf->data);
     assert_non_null(r->out[r->n].pprof);
+    strings_are_there_once(r->out[r->n].pprof);
     r->out[r->n].n_types = p->n_types;
     r->out[r->n].n_samples = p->n_samples;
     r->out[r->n].n_items = p->n_items;

@@ -198,6 +198,52 @@ static void empty_lines(struct parts *p)
     profile(p, 0, 2);
 }
 
+/* What finds them takes several times what they are. */
+static void short_strings(struct parts *p)
+{
+    struct wire *d = &p->dictionary, list = {0}, stack = {0};
+    for (unsigned i = 1; size_of(p) + list.len < p->size; i++) {
+        char text[24];
+        (void)snprintf(text, sizeof text, "function %09u", i);
+        struct wire m = {0};
+        wire_str(d, STRING, text);
+        wire_varint(&m, 1, i);
+        wire_len(d, FUNCTION, m.data, m.len);
+        wire_clear(&m);
+        size_t line = wire_open(&m, 3);
+        wire_varint(&m, 1, i);
+        wire_close(&m, line);
+        wire_len(d, LOCATION, m.data, m.len);
+        wire_free(&m);
+        wire_number(&list, i);
+    }
+    wire_len(&stack, 1, list.data, list.len);
+    wire_len(d, STACK, stack.data, stack.len);
+    wire_free(&list);
+    wire_free(&stack);
+    profile(p, 0, 2);
+}
+
+/* Two texts each. */
+static void links(struct parts *p)
+{
+    struct wire w = {0};
+    for (unsigned i = 1; size_of(p) + w.len < p->size; i++) {
+        uint8_t id[16] = {1, 2, 3, 4, (uint8_t)i, (uint8_t)(i >> 8), (uint8_t)(i >> 16)};
+        size_t link = wire_open(&p->dictionary, LINK);
+        wire_len(&p->dictionary, 1, id, 16);
+        wire_len(&p->dictionary, 2, id, 8);
+        wire_close(&p->dictionary, link);
+        struct wire s = {0};
+        wire_varint(&s, 3, i);
+        wire_varint(&s, 4, 1);
+        wire_len(&w, 2, s.data, s.len);
+        wire_free(&s);
+    }
+    wire_len(&p->profiles, 2, w.data, w.len);
+    wire_free(&w);
+}
+
 /* --- Writing them ----------------------------------------------------------------------------- */
 
 /* Dictionaries of empty entries are refused by the walk (test_worst). */
@@ -214,6 +260,8 @@ static const struct shape {
     {"small profiles", small_profiles},
     {"empty profiles", empty_profiles},
     {"empty lines", empty_lines},
+    {"short strings", short_strings},
+    {"links", links},
 };
 
 static struct br_item *item_of(struct br_host *host, const struct parts *p)
@@ -267,8 +315,8 @@ static void check(const struct shape *shape, size_t size)
     int rc = br_pprof_write(w, item, &options, on_pprof, &written);
     steps = br_steps() - steps;
     assert_true(rc == 0 || rc == BR_ETOOBIG);
-    /* What passes the maximum is one entry, or one pprof. */
-    if (written > most || steps > most + item->size + PPROF_MAX)
+    /* What passes the maximum is one entry, or one pprof. A text is read once more, to find it. */
+    if (written > most || steps > most + written + item->size + PPROF_MAX)
         fail_msg("%s: %zu bytes and %llu steps for %zu", shape->name, written,
                  (unsigned long long)steps, item->size);
     /* The index, and what is written twice while it is put together, and moves while it grows. */

@@ -661,5 +661,10 @@ int main(void)
         cmocka_unit_test(configs),
         cmocka_unit_test(without_memory),
     };
-    return cmocka_run_group_tests_name("profile_limits", tests, NULL, NULL);
+    int failed = 0;
+    for (unsigned order = 0; order < REORDERS; order++) {
+        rig_set_order((enum reorder)order);
+        failed += cmocka_run_group_tests_name("profile_limits", tests, NULL, NULL);
+    }
+    return failed;
 }

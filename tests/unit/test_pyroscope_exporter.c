@@ -520,20 +520,26 @@ static void it_says_when(void **state)
     end(&f);
 }
 
-/* Every endpoint gets everything; one that fails does not make the others get it twice. */
+/* Every endpoint gets everything; one that fails does not make the others get it twice. The queue waits for
+ * it only where it was told to. */
 static void endpoints_fail_alone(void **state)
 {
     struct fixture f;
     (void)state;
-    assert_int_equal(
-        create(&f, "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY "}"),
-        0);
-    f.busy_left = 1;
-    push(&f, "A", NULL);
-    assert_true(f.n_requests == 2 && f.stored[0] == 1 && f.tally.n == 0);
-    fake_host_advance(f.h, 1000);
-    assert_true(f.n_requests == 3 && f.stored[0] == 2 && f.tally.n_done == 1);
-    end(&f);
+    for (unsigned waits = 0; waits < 2; waits++) {
+        assert_int_equal(
+            create(&f, waits ? "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, "
+                               "sending_queue: {wait_for_result: true}, " RETRY "}"
+                             : "{endpoints: [\"http://a:1\", \"http://b:1\"], compression: none, " RETRY
+                               "}"),
+            0);
+        f.busy_left = 1;
+        push(&f, "A", NULL);
+        assert_true(f.n_requests == 2 && f.stored[0] == 1 && f.tally.n == 1 - waits);
+        fake_host_advance(f.h, 1000);
+        assert_true(f.n_requests == 3 && f.stored[0] == 2 && f.tally.n_done == 1);
+        end(&f);
+    }
 }
 
 static void it_may_end_in_the_middle(void **state)

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "ingest/reading_job.h"
 #include "support/fault.h"
 #include "support/receiver_rig.h"
 #include "wire/compression.h"
@@ -81,6 +82,32 @@ static void work(struct receiver_rig *r)
 {
     assert_int_equal(fake_host_work(r->h), 1);
     fake_host_turn(r->h);
+}
+
+/* A thread that begins at once. */
+static bool begin_at_once(struct br_host *h, struct br_work *w)
+{
+    const struct br_reading_job *job = br_container_of(w, struct br_reading_job, work);
+    assert_true(job->reading.body->len >= LARGE);
+    assert_int_equal(job->reading.body->refs, 1);
+    struct fake_host *host = (struct fake_host *)(void *)h;
+    host->works[host->n_works++] = w;
+    return true;
+}
+
+/* Counts of references are not atomic: what a thread refers to is its own from the beginning. */
+static void a_thread_has_the_body_for_itself(void **state)
+{
+    struct receiver_rig *r = *state;
+    const struct br_host_ops *ops = r->h->host.ops;
+    struct br_host_ops others = *ops;
+    others.work = begin_at_once;
+    r->h->host.ops = &others;
+    struct fake_request *large = post_stacks(r, LARGE);
+    r->h->host.ops = ops;
+    work(r);
+    assert_int_equal(status_of(large), 200);
+    fake_request_free(large);
 }
 
 static void others_are_answered_while_a_large_body_is_read(void **state)
@@ -200,6 +227,37 @@ static void the_end_does_not_wait(void **state)
     receiver_rig_end(&r);
 }
 
+/* Stacks that all differ. */
+static struct br_str many_stacks(size_t len)
+{
+    struct br_str text = {0};
+    for (unsigned i = 0; text.len < len; i++)
+        br_str_printf(&text, "main;handle;%090u 1\n", i);
+    assert_false(text.failed);
+    return text;
+}
+
+/* Nobody waits for the answer any more; but what is being sent is not lost for the end's sake. */
+static void the_end_waits_for_what_is_being_sent(void **state)
+{
+    struct receiver_rig *r = *state;
+    struct br_str text = many_stacks(3 * LARGE);
+    struct fake_request *q = post(r, text.data, text.len, NULL);
+    r->quiet = true;
+    work(r);
+    assert_int_equal(r->n, 1);
+    fake_request_gone(q);
+    receiver_rig_drain(r);
+    assert_false(r->drained);
+    fake_host_advance(r->h, 1000);
+    assert_in_range(r->n, 3, 40);
+    assert_true(r->drained);
+    assert_true(fake_host_metric(r->h, "otelcol_receiver_refused_profile_samples",
+                                 "receiver=\"pprof\",transport=\"http\"") == 0);
+    fake_request_free(q);
+    br_str_release(&text);
+}
+
 /* The memory limit has no room for what reading takes: later there may be. */
 static void what_memory_has_no_room_for_is_to_be_sent_again(void **state)
 {
@@ -283,12 +341,14 @@ int main(void)
 {
 #define ON_RIG(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
+        ON_RIG(a_thread_has_the_body_for_itself),
         ON_RIG(others_are_answered_while_a_large_body_is_read),
         ON_RIG(a_body_that_decompresses_to_much_is_read_in_a_thread),
         ON_RIG(the_window_of_a_decoder_is_not_what_a_body_grows_to),
         ON_RIG(a_body_that_is_wrong_is_refused_from_there),
         ON_RIG(a_client_that_went_away_leaves_nothing),
         cmocka_unit_test(the_end_does_not_wait),
+        ON_RIG(the_end_waits_for_what_is_being_sent),
         ON_RIG(what_memory_has_no_room_for_is_to_be_sent_again),
         ON_RIG(what_never_fits_is_not_to_be_sent_again),
         ON_RIG(what_the_limit_never_has_room_for_is_too_large),

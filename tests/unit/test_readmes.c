@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "pipeline/component.h"
+#include "pipeline/registry.h"
 
 /* Components that share a folder. */
 static const char *const folders[][2] = {{"otlphttp", "otlp"}};

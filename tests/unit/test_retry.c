@@ -48,7 +48,6 @@ static void make(struct bed *b)
 static int teardown(void **state)
 {
     struct bed *b = *state;
-    assert_true(!b->retry || br_retry_idle(b->retry));
     br_retry_free(b->retry);
     fake_sink_free(&b->sink);
     fake_host_turn(b->h);
@@ -68,7 +67,7 @@ static void what_succeeds_is_sent_once(void **state)
     struct bed *b = *state;
     make(b);
     send(b, BR_TRACES, 0, 3);
-    assert_false(br_retry_idle(b->retry));
+    assert_int_equal(b->tally.n_done, 0);
     fake_host_advance(b->h, 100000);
     assert_int_equal(b->sink.n_items, 1);
     assert_int_equal(b->tally.n_done, 1);

@@ -624,6 +624,41 @@ static void spans_are_listed_where_somebody_wants_them(void **state)
     wire_free(&w);
 }
 
+/* One KeyValue of each: its key first, its value first, tags that are longer than they need be, and
+ * a key that is there twice, of which the last counts. */
+static void a_thread_is_seen_wherever_its_key_stands(void **state)
+{
+    struct walk_check *c = *state;
+    static const struct {
+        const char *bytes;
+        size_t len;
+        bool seen;
+    } pairs[] = {
+        {"\x0a\x09thread.id\x12\x02\x18\x07", 15, true},
+        {"\x12\x02\x18\x07\x0a\x09thread.id", 15, true},
+        {"\x12\x02\x18\x07\x8a\x00\x09thread.id", 16, true},
+        {"\x12\x02\x18\x07\x0a\x89\x00thread.id", 16, true},
+        {"\x0a\x01x\x0a\x09thread.id\x12\x02\x18\x07", 18, true},
+        {"\x12\x0b\x0a\x09thread.id\x0a\x09threadsid", 24, false},
+        {"\x12\x02\x18\x07\x0a\x06thread", 12, false},
+    };
+    c->options.spans = true;
+    for (size_t i = 0; i < BR_COUNT(pairs); i++) {
+        struct wire w = {0};
+        struct path p;
+        enter(&w, &p, in_span);
+        wire_attribute(&w, 9, "first", "thread.id");
+        wire_len(&w, 9, pairs[i].bytes, pairs[i].len);
+        leave(&w, &p);
+        assert_int_equal(walk_check(c, &w), 0);
+        const struct br_span *s = &c->item->spans[0];
+        const uint8_t *want = s->body + s->body_len - pairs[i].len - 2; /* of the field */
+        if (s->thread != (pairs[i].seen ? want : NULL))
+            fail_msg("pair %zu", i);
+        wire_free(&w);
+    }
+}
+
 static void the_last_of_a_field_counts(void **state)
 {
     struct walk_check *c = *state;
@@ -721,6 +756,7 @@ int main(void)
         TEST(unknown_neighbours_are_one_part),
         TEST(parts_are_counted),
         TEST(spans_are_listed_where_somebody_wants_them),
+        TEST(a_thread_is_seen_wherever_its_key_stands),
         TEST(the_last_of_a_field_counts),
         TEST(errors_say_where),
         TEST(references_in_traces_are_nobodys),

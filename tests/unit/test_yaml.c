@@ -284,9 +284,12 @@ static void test_errs_bound(void **state)
     char line[1200];
     assert_string_equal(br_err_format(&errs.errors[19], line, sizeof line),
                         "f:3:7: a::b: number 19");
-    for (int i = 0; i <= BR_ERRS_MAX; i++)
+    for (int i = 0; i < BR_WARNINGS_MAX; i++)
         br_errs_warn(&errs, &at, NULL, "w");
-    assert_int_equal(errs.n_warnings, BR_ERRS_MAX);
+    assert_false(errs.more_warnings);
+    br_errs_warn(&errs, &at, NULL, "one more");
+    assert_true(errs.more_warnings);
+    assert_int_equal(errs.n_warnings, BR_WARNINGS_MAX);
     br_errs_release(&errs);
     assert_null(errs.errors);
     br_errs_release(&errs);

@@ -22,6 +22,7 @@ jdk jdk17-default default 1000
 jdk jdk17-chunks "$here/all.jfc" 400 400 400
 agent agent-itimer start,event=itimer,interval=10ms,alloc=512k,lock=1ms,jfr
 agent agent-wall start,event=wall,interval=20ms,alloc=1m,live,jfr
+agent agent-both start,event=itimer,interval=10ms,wall=50ms,jfr
 agent agent-malloc start,nativemem=1k,jfr
 for f in "$work"/*.jfr; do
     gzip -9n <"$f" >"$out/$(basename "$f").gz"

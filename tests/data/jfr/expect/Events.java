@@ -37,7 +37,7 @@ class Events {
 
     static final Map<String, Map<String, Long>> blocks = new TreeMap<>();
     static String event;
-    static long periodNs = 10_000_000, executionSample;
+    static long periodNs = 10_000_000, wallNs, executionSample;
 
     static void put(String types, String key, long value) {
         blocks.computeIfAbsent("# - " + types, k -> new TreeMap<>()).merge(key, value, Long::sum);
@@ -47,6 +47,8 @@ class Events {
         String name = e.getString("name"), value = e.getString("value");
         if (name.equals("event"))
             event = value;
+        if (e.getLong("id") == executionSample && name.equals("wall"))
+            wallNs = Long.parseLong(value);
         if (e.getLong("id") != executionSample || !name.equals("period") && !name.equals("interval"))
             return;
         periodNs = value.endsWith(" ms") ? Long.parseLong(value.replace(" ms", "")) * 1_000_000 : Long.parseLong(value);
@@ -138,7 +140,8 @@ class Events {
         events.forEach(Events::sample);
         System.out.print("jfr_event=" + (event == null ? "-" : event) + "\n");
         blocks.forEach((types, lines) -> {
-            long unit = types.equals("# - " + CPU) || types.equals("# - " + WALL) ? periodNs : 1;
+            long unit = types.equals("# - " + CPU) ? periodNs : !types.equals("# - " + WALL) ? 1
+                : wallNs > 0 ? wallNs : periodNs;
             System.out.print(types + "\n");
             lines.forEach((key, value) -> System.out.print(key + " " + value * unit + "\n"));
         });

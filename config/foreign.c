@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config/foreign.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define LACKS(what, name_, alias_, does_, left_)                                                   \
+    {                                                                                              \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_LACKING,         \
+        .does = (does_), .left = (left_)                                                           \
+    }
+#define SAME(what, name_, alias_, as_)                                                             \
+    {                                                                                              \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_SAME,            \
+        .as = (as_)                                                                                \
+    }
+#define IDLE(what, name_, alias_, does_)                                                           \
+    {                                                                                              \
+        .kind = BR_##what, .name = (name_), .alias = (alias_), .fate = BR_FOREIGN_IDLE,            \
+        .does = (does_)                                                                            \
+    }
+
+/* What is left to do, where several rows say the same. */
+#define SEND_OTLP "Clients send OTLP, or a Collector in front translates."
+#define BY_COLLECTOR "A Collector behind Braid can pass them on: export to it with otlp."
+#define NO_SPANS "It brings neither spans nor profiles."
+#define BY_HEADERS "What it adds to requests goes into the exporter's headers."
+#define GUARD "Listen on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front."
+#define METRICS_OF "Send a copy of the spans to a Collector that makes them: an otlp exporter beside the others."
+
+static const struct br_foreign rows[] = {
+    /* Receivers of spans or profiles. */
+    LACKS(RECEIVER, "awsxray", NULL, "takes spans from X-Ray's SDKs", SEND_OTLP),
+    LACKS(RECEIVER, "datadog", NULL, "takes spans from Datadog's tracers", SEND_OTLP),
+    LACKS(RECEIVER, "faro", NULL, "takes spans from Grafana's Faro SDK", SEND_OTLP),
+    LACKS(RECEIVER, "googlecloudpubsub", "google_cloud_pubsub", "reads requests from Pub/Sub",
+          SEND_OTLP),
+    LACKS(RECEIVER, "jaeger", NULL, "takes spans from Jaeger's clients and agents", SEND_OTLP),
+    LACKS(RECEIVER, "kafka", NULL, "reads requests from Kafka topics",
+          "A Collector in front reads the topics and sends OTLP."),
+    LACKS(RECEIVER, "opencensus", NULL, "takes spans from OpenCensus' agents", SEND_OTLP),
+    LACKS(RECEIVER, "otelarrow", "otel_arrow", "takes OTLP and OTel Arrow", SEND_OTLP),
+    LACKS(RECEIVER, "otlpjsonfile", "otlp_json_file", "reads OTLP as JSON from files", SEND_OTLP),
+    LACKS(RECEIVER, "profiling", NULL, "profiles the host by eBPF",
+          "Run the profiler by itself and let it send OTLP to Braid."),
+    LACKS(RECEIVER, "sapm", NULL, "takes spans from SignalFx' agents", SEND_OTLP),
+    LACKS(RECEIVER, "skywalking", NULL, "takes spans from SkyWalking's agents", SEND_OTLP),
+    LACKS(RECEIVER, "solace", NULL, "takes spans from Solace's broker", SEND_OTLP),
+    LACKS(RECEIVER, "zipkin", NULL, "takes spans from Zipkin's clients", SEND_OTLP),
+    /* Receivers of metrics and logs, the usual ones. */
+    LACKS(RECEIVER, "docker_stats", NULL, "reads metrics of containers", NO_SPANS),
+    LACKS(RECEIVER, "filelog", "file_log", "reads logs from files", NO_SPANS),
+    LACKS(RECEIVER, "fluentforward", "fluent_forward", "takes logs from Fluentd", NO_SPANS),
+    LACKS(RECEIVER, "hostmetrics", "host_metrics", "reads metrics of the host", NO_SPANS),
+    LACKS(RECEIVER, "journald", NULL, "reads logs from journald", NO_SPANS),
+    LACKS(RECEIVER, "k8s_cluster", NULL, "reads metrics of the cluster", NO_SPANS),
+    LACKS(RECEIVER, "k8s_events", NULL, "reads the cluster's events", NO_SPANS),
+    LACKS(RECEIVER, "k8sobjects", "k8s_objects", "reads objects of the cluster", NO_SPANS),
+    LACKS(RECEIVER, "kubeletstats", "kubelet_stats", "reads metrics from the kubelet", NO_SPANS),
+    LACKS(RECEIVER, "prometheus", NULL, "scrapes metrics", NO_SPANS),
+    LACKS(RECEIVER, "receiver_creator", NULL, "starts receivers for what an observer finds",
+          NO_SPANS),
+    LACKS(RECEIVER, "signalfx", NULL, "takes metrics and logs from SignalFx' agents", NO_SPANS),
+    LACKS(RECEIVER, "statsd", NULL, "takes metrics by StatsD", NO_SPANS),
+    LACKS(RECEIVER, "syslog", NULL, "takes logs by syslog", NO_SPANS),
+    /* Processors. */
+    LACKS(PROCESSOR, "cumulativetodelta", "cumulative_to_delta", "changes metrics only", NULL),
+    LACKS(PROCESSOR, "deltatocumulative", "delta_to_cumulative", "changes metrics only", NULL),
+    LACKS(PROCESSOR, "geoip", "geo_ip", "adds where an address is",
+          "The backend or a Collector in front can add it."),
+    LACKS(PROCESSOR, "groupbyattrs", "group_by_attrs", "moves attributes of spans to resources",
+          "Traces mean the same without it."),
+    LACKS(PROCESSOR, "groupbytrace", "group_by_trace", "gathers the spans of a trace in one request",
+          "Nothing in Braid needs them together."),
+    LACKS(PROCESSOR, "k8sattributes", "k8s_attributes",
+          "adds k8s.* attributes to resources by asking the Kubernetes API",
+          "Set them by the downward API in OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front "
+          "that adds them."),
+    LACKS(PROCESSOR, "metricstransform", "metrics_transform", "changes metrics only", NULL),
+    LACKS(PROCESSOR, "remotetap", "remote_tap", "shows what passes to a WebSocket",
+          "The exporter debug prints what passes."),
+    LACKS(PROCESSOR, "resourcedetection", "resource_detection",
+          "adds attributes of the host, the cloud or the container to resources",
+          "Set them in OTEL_RESOURCE_ATTRIBUTES of the clients, or by the processor resource."),
+    LACKS(PROCESSOR, "routing", NULL, "chooses exporters by attributes", BY_COLLECTOR),
+    LACKS(PROCESSOR, "schema", NULL, "translates between versions of semantic conventions",
+          "A Collector in front can translate."),
+    LACKS(PROCESSOR, "servicegraph", "service_graph", "makes metrics of spans", METRICS_OF),
+    LACKS(PROCESSOR, "span", NULL, "renames spans and takes attributes from their names",
+          "Let the clients name them, or keep a Collector in front."),
+    LACKS(PROCESSOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
+    LACKS(PROCESSOR, "tail_sampling", NULL, "keeps or drops whole traces by what is in them",
+          "All traces pass: the processor probabilistic_sampler keeps a share of them, a Collector "
+          "behind Braid can go on choosing."),
+    LACKS(PROCESSOR, "transform", NULL, "changes spans by OTTL statements",
+          "The processors attributes, resource, redaction and filter do the usual ones; a Collector "
+          "in front does the rest."),
+    /* Exporters. */
+    LACKS(EXPORTER, "awss3", "aws_s3", "stores requests in S3", BY_COLLECTOR),
+    LACKS(EXPORTER, "awsxray", NULL, "sends spans to X-Ray", BY_COLLECTOR),
+    LACKS(EXPORTER, "azuremonitor", "azure_monitor", "sends spans to Azure Monitor", BY_COLLECTOR),
+    LACKS(EXPORTER, "clickhouse", NULL, "stores spans in ClickHouse", BY_COLLECTOR),
+    LACKS(EXPORTER, "coralogix", NULL, "sends to Coralogix",
+          "It takes OTLP: use otlp with its endpoint and key."),
+    LACKS(EXPORTER, "datadog", NULL, "sends spans to Datadog", BY_COLLECTOR),
+    LACKS(EXPORTER, "dataset", NULL, "sends spans to DataSet", BY_COLLECTOR),
+    LACKS(EXPORTER, "elasticsearch", NULL, "stores spans in Elasticsearch",
+          "Elastic's APM server takes OTLP: use otlp with its endpoint."),
+    LACKS(EXPORTER, "googlecloud", "google_cloud", "sends spans to Cloud Trace", BY_COLLECTOR),
+    LACKS(EXPORTER, "jaeger", NULL, "sends spans to Jaeger",
+          "Jaeger takes OTLP since 1.35: use otlp with port 4317."),
+    LACKS(EXPORTER, "kafka", NULL, "writes requests to Kafka topics", BY_COLLECTOR),
+    LACKS(EXPORTER, "loadbalancing", "load_balancing",
+          "spreads traces over several backends, each trace to one",
+          "One Braid takes what several Collectors did; else put a load balancer in front of the "
+          "backends, or keep a Collector for this."),
+    LACKS(EXPORTER, "logzio", NULL, "sends spans to Logz.io", BY_COLLECTOR),
+    LACKS(EXPORTER, "loki", NULL, "sends logs to Loki", NULL),
+    LACKS(EXPORTER, "opensearch", NULL, "stores spans in OpenSearch", BY_COLLECTOR),
+    LACKS(EXPORTER, "otelarrow", "otel_arrow", "sends OTel Arrow",
+          "Its peer takes OTLP, too: use otlp with the same endpoint."),
+    LACKS(EXPORTER, "prometheus", NULL, "shows metrics to Prometheus", NULL),
+    LACKS(EXPORTER, "prometheusremotewrite", "prometheus_remote_write", "sends metrics", NULL),
+    LACKS(EXPORTER, "pulsar", NULL, "writes requests to Pulsar topics", BY_COLLECTOR),
+    LACKS(EXPORTER, "sapm", NULL, "sends spans to Splunk",
+          "Splunk takes OTLP over HTTP: use otlphttp with its endpoint and token."),
+    LACKS(EXPORTER, "sentry", NULL, "sends spans to Sentry", BY_COLLECTOR),
+    LACKS(EXPORTER, "signalfx", NULL, "sends metrics, and which spans belong to them", NULL),
+    LACKS(EXPORTER, "splunk_hec", NULL, "sends spans to Splunk", BY_COLLECTOR),
+    LACKS(EXPORTER, "sumologic", NULL, "sends to Sumo Logic",
+          "It takes OTLP over HTTP: use otlphttp with its endpoint."),
+    LACKS(EXPORTER, "tencentcloud_logservice", NULL, "sends logs", NULL),
+    LACKS(EXPORTER, "zipkin", NULL, "sends spans to Zipkin", BY_COLLECTOR),
+    SAME(EXPORTER, "logging", NULL, "debug"),
+    /* Connectors. */
+    LACKS(CONNECTOR, "count", NULL, "makes metrics of how many there are", METRICS_OF),
+    LACKS(CONNECTOR, "datadog", NULL, "makes Datadog's statistics of spans", METRICS_OF),
+    LACKS(CONNECTOR, "exceptions", NULL, "makes metrics and logs of exceptions", METRICS_OF),
+    LACKS(CONNECTOR, "failover", NULL, "sends to a second pipeline when the first one fails",
+          "Exporters of one pipeline each get everything, and each holds it while its backend is "
+          "away."),
+    LACKS(CONNECTOR, "forward", NULL, "passes on from one pipeline to another",
+          "Write the processors of both into one pipeline."),
+    LACKS(CONNECTOR, "grafanacloud", NULL, "makes metrics of spans", METRICS_OF),
+    LACKS(CONNECTOR, "roundrobin", "round_robin", "spreads requests over pipelines",
+          "Braid runs one pipeline on several cores: service::workers."),
+    LACKS(CONNECTOR, "routing", NULL, "chooses a pipeline by attributes",
+          "Give each destination a pipeline whose filter keeps what is its own."),
+    LACKS(CONNECTOR, "servicegraph", "service_graph", "makes metrics of who calls whom", METRICS_OF),
+    LACKS(CONNECTOR, "signaltometrics", "signal_to_metrics", "makes metrics of spans", METRICS_OF),
+    LACKS(CONNECTOR, "spanmetrics", "span_metrics", "makes metrics of spans", METRICS_OF),
+    LACKS(CONNECTOR, "sum", NULL, "makes metrics of attributes' sums", METRICS_OF),
+    /* Extensions. */
+    LACKS(EXTENSION, "basicauth", "basic_auth", "checks or sends user names and passwords",
+          BY_HEADERS " " GUARD),
+    LACKS(EXTENSION, "bearertokenauth", "bearer_token_auth", "checks or sends a token",
+          BY_HEADERS " " GUARD),
+    LACKS(EXTENSION, "asapclient", "asap_client", "signs requests", BY_HEADERS),
+    LACKS(EXTENSION, "azureauth", "azure_auth", "gets tokens for Azure", BY_COLLECTOR),
+    LACKS(EXTENSION, "db_storage", NULL, "keeps queues in a database", "Queues are in memory."),
+    LACKS(EXTENSION, "docker_observer", NULL, "finds what receivers could be started for", NULL),
+    LACKS(EXTENSION, "file_storage", NULL, "keeps queues on disk",
+          "Queues are in memory: what they hold is lost in a crash, not in an orderly end."),
+    LACKS(EXTENSION, "googleclientauth", "google_client_auth", "gets tokens for Google's APIs",
+          BY_COLLECTOR),
+    LACKS(EXTENSION, "headers_setter", NULL, "passes headers of clients on",
+          "batch keeps them apart by metadata_keys, and the exporter's headers are fixed."),
+    LACKS(EXTENSION, "host_observer", NULL, "finds what receivers could be started for", NULL),
+    LACKS(EXTENSION, "http_forwarder", NULL, "passes HTTP requests on", NULL),
+    LACKS(EXTENSION, "jaegerremotesampling", "jaeger_remote_sampling",
+          "tells Jaeger's SDKs what to sample", "Another server has to tell them."),
+    LACKS(EXTENSION, "k8s_observer", NULL, "finds what receivers could be started for", NULL),
+    LACKS(EXTENSION, "oauth2client", "oauth2_client", "gets tokens by OAuth 2", BY_COLLECTOR),
+    LACKS(EXTENSION, "oidc", NULL, "checks tokens of clients", GUARD),
+    LACKS(EXTENSION, "redis_storage", NULL, "keeps queues in Redis", "Queues are in memory."),
+    LACKS(EXTENSION, "sigv4auth", "sigv4_auth", "signs requests for AWS", BY_COLLECTOR),
+    IDLE(EXTENSION, "cgroupruntime", "cgroup_runtime", "it tunes Go's runtime"),
+    IDLE(EXTENSION, "memory_ballast", NULL, "it tunes Go's collector"),
+    IDLE(EXTENSION, "opamp", NULL, "it reports to a management server, and Braid does not"),
+    IDLE(EXTENSION, "pprof", NULL, "it shows Go's own profiles; the receiver pprof is another thing"),
+    IDLE(EXTENSION, "zpages", NULL, "it shows pages about the Collector; /metrics is here"),
+    SAME(EXTENSION, "healthcheckv2", "health_check_v2", "health_check"),
+};
+
+const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name)
+{
+    for (size_t i = 0; i < BR_COUNT(rows); i++)
+        if (rows[i].kind == kind && (strcmp(rows[i].name, name) == 0 ||
+                                     (rows[i].alias && strcmp(rows[i].alias, name) == 0)))
+            return &rows[i];
+    return NULL;
+}
+
+static const struct {
+    const char *section, *key, *text;
+} keys[] = {
+    {"receivers", "auth", "Braid does not check who sends. " GUARD},
+    {"receivers", "middlewares", "Braid has no middlewares"},
+    {"extensions", "auth", "Braid does not check who asks. " GUARD},
+    {"exporters", "auth",
+     "Braid has no authenticators: put what it sends in `headers`, such as headers: "
+     "{Authorization: \"Bearer ${env:TOKEN}\"}"},
+    {"exporters", "middlewares", "Braid has no middlewares"},
+    {"exporters", "storage", "queues are in memory; Braid keeps none on disk"},
+};
+
+const char *br_foreign_key(const char *path, const char *key)
+{
+    for (size_t i = 0; i < BR_COUNT(keys); i++) {
+        size_t len = strlen(keys[i].section);
+        if (strcmp(keys[i].key, key) == 0 && strncmp(path, keys[i].section, len) == 0 &&
+            strncmp(path + len, "::", 2) == 0)
+            return keys[i].text;
+    }
+    return NULL;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Components of the Collector that are not in the registry: which of them are something that Braid has
+ * under another name, which change no data and may be passed over, and what the others did.
+ * Names and aliases are those of the Collector 0.155 to 0.164 and of its contrib distribution.
+ */
+#pragma once
+
+#include "pipeline/component.h"
+
+enum br_foreign_fate {
+    BR_FOREIGN_LACKING, /* Braid has nothing of the kind */
+    BR_FOREIGN_SAME,    /* Braid has it as `as` */
+    BR_FOREIGN_IDLE,    /* it changes no data: naming it has no effect */
+};
+
+struct br_foreign {
+    enum br_kind kind;
+    const char *name;
+    const char *alias; /* another spelling, or NULL */
+    enum br_foreign_fate fate;
+    const char *as;   /* SAME: a name of the registry; else NULL */
+    const char *does; /* "adds k8s.* attributes to resources": continues a sentence */
+    const char *left; /* what is left to do for who needs that: a sentence of its own, or NULL */
+};
+
+/* What to do instead of a key that the Collector's sections have and none of Braid's, such as `auth`, in the
+ * section at `path`: a sentence, or NULL for any other key. */
+const char *br_foreign_key(const char *path, const char *key);
+
+/* The row of that kind with the name or alias, or NULL. */
+const struct br_foreign *br_foreign_find(enum br_kind kind, const char *name);

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kinds of components: sections of the config. */
+#pragma once
+
+enum br_kind { BR_RECEIVER, BR_PROCESSOR, BR_EXPORTER, BR_CONNECTOR, BR_EXTENSION };
+
+/* "receiver", and "receivers" as the config's section is called. */
+const char *br_kind_name(enum br_kind kind);
+const char *br_kind_section(enum br_kind kind);

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "receivers/pprof/taken.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define NUMBERS 5
+/* A name of which every byte is escaped, and the numbers before it. */
+#define LINE_MAX_LEN (3 * NAME_MAX + NUMBERS * 24)
+
+struct pprof_taken_log {
+    char *path, *fresh; /* the second while it is written anew */
+    int fd;             /* -1: none */
+    size_t n_lines;
+};
+
+/* --- Lines ------------------------------------------------------------------------------------ */
+
+/* Without blanks and line ends. */
+static size_t taken_escape(const char *name, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *o = out;
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++) {
+        if (*p > ' ' && *p != '%' && *p < 0x7f) {
+            *o++ = (char)*p;
+            continue;
+        }
+        *o++ = '%';
+        *o++ = digits[*p >> 4];
+        *o++ = digits[*p & 15];
+    }
+    return (size_t)(o - out);
+}
+
+static int taken_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* False for what taken_escape did not write. */
+static bool taken_unescape(const char *text, const char *end, char out[NAME_MAX + 1])
+{
+    size_t n = 0;
+    for (; text < end; text++) {
+        int c = (unsigned char)*text;
+        if (c == '%') {
+            if (end - text < 3 || taken_digit(text[1]) < 0 || taken_digit(text[2]) < 0)
+                return false;
+            c = taken_digit(text[1]) << 4 | taken_digit(text[2]);
+            text += 2;
+        }
+        if (n == NAME_MAX || c == 0)
+            return false;
+        out[n++] = (char)c;
+    }
+    out[n] = '\0';
+    return n > 0;
+}
+
+/* The line from `p`; false when it is none. */
+static bool taken_parse(const char *p, const char *end, char name[NAME_MAX + 1],
+                        struct pprof_taken *ret)
+{
+    uint64_t v[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++) {
+        uint64_t n = 0;
+        const char *start = p;
+        for (; p < end && *p >= '0' && *p <= '9'; p++)
+            if (__builtin_mul_overflow(n, 10u, &n) ||
+                __builtin_add_overflow(n, (uint64_t)(*p - '0'), &n))
+                return false;
+        if (p == start || p == end || *p++ != ' ')
+            return false;
+        v[i] = n;
+    }
+    *ret = (struct pprof_taken){{v[0], v[1], v[2]}, {v[3], v[4]}};
+    return taken_unescape(p, end, name);
+}
+
+/* --- The file --------------------------------------------------------------------------------- */
+
+/* As much as is there. Returns 0 with a terminated text, or a code with its sentence. */
+static int taken_read(int fd, const char *path, char **ret, size_t *ret_len, struct br_err *err)
+{
+    struct stat st;
+    size_t len = 0;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return br_err_set(err, BR_EIO, "%s is no file", path);
+    if (st.st_size > (off_t)PPROF_TAKEN_FILE_MAX)
+        return br_err_set(err, BR_ETOOBIG, "%s is no list of files: it is too large", path);
+    char *text = br_malloc((size_t)st.st_size + 1);
+    if (!text)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    while (len < (size_t)st.st_size) {
+        ssize_t n = pread(fd, text + len, (size_t)st.st_size - len, (off_t)len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+    }
+    text[len] = '\0';
+    *ret = text;
+    *ret_len = len;
+    return 0;
+}
+
+static void taken_hand_over(struct pprof_taken_log *log, const char *text, size_t len,
+                            pprof_taken_fn *fn, void *arg)
+{
+    char name[NAME_MAX + 1];
+    struct pprof_taken taken;
+    const char *p = text, *end = text + len;
+    for (const char *eol; p < end && (eol = memchr(p, '\n', (size_t)(end - p))); p = eol + 1) {
+        log->n_lines++;
+        if (taken_parse(p, eol, name, &taken))
+            fn(arg, name, &taken);
+    }
+}
+
+static int taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg, struct br_err *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    log->fd = open(log->path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (log->fd < 0)
+        return br_err_set(err, BR_EIO, "%s cannot be written: %s", log->path, strerror(errno));
+    int rc = taken_read(log->fd, log->path, &text, &len, err);
+    if (rc)
+        return rc;
+    taken_hand_over(log, text, len, fn, arg);
+    /* Half a line is none, nor is it a part of the next. */
+    if (len && text[len - 1] != '\n' && write(log->fd, "%\n", 2) != 2)
+        rc = br_err_set(err, BR_EIO, "%s cannot be written: %s", log->path, strerror(errno));
+    br_free(text);
+    return rc;
+}
+
+int pprof_taken_open(const char *path, pprof_taken_fn *fn, void *arg, struct pprof_taken_log **ret,
+                     struct br_err *err)
+{
+    struct pprof_taken_log *log = br_calloc(1, sizeof *log);
+    if (!log)
+        return br_err_set(err, BR_ENOMEM, "out of memory");
+    log->fd = -1;
+    log->path = br_strdup(path);
+    log->fresh = br_malloc(strlen(path) + sizeof ".tmp");
+    int rc = log->path && log->fresh ? 0 : br_err_set(err, BR_ENOMEM, "out of memory");
+    if (!rc) {
+        (void)snprintf(log->fresh, strlen(path) + sizeof ".tmp", "%s.tmp", path);
+        rc = taken_load(log, fn, arg, err);
+    }
+    if (rc)
+        pprof_taken_close(log);
+    else
+        *ret = log;
+    return rc;
+}
+
+void pprof_taken_close(struct pprof_taken_log *log)
+{
+    if (!log)
+        return;
+    if (log->fd >= 0)
+        (void)close(log->fd);
+    br_free(log->path);
+    br_free(log->fresh);
+    br_free(log);
+}
+
+bool pprof_taken_add(struct pprof_taken_log *log, const char *name, const struct pprof_taken *taken)
+{
+    char line[LINE_MAX_LEN + 2];
+    int n = snprintf(line, sizeof line, "%llu %llu %llu %llu %llu ",
+                     (unsigned long long)taken->is.size, (unsigned long long)taken->is.inode,
+                     (unsigned long long)taken->is.changed_ns, (unsigned long long)taken->mark.len,
+                     (unsigned long long)taken->mark.hash);
+    size_t len = (size_t)n + taken_escape(name, line + n);
+    line[len++] = '\n';
+    log->n_lines++;
+    return write(log->fd, line, len) == (ssize_t)len;
+}
+
+size_t pprof_taken_lines(const struct pprof_taken_log *log)
+{
+    return log->n_lines;
+}
+
+bool pprof_taken_begin(struct pprof_taken_log *log)
+{
+    int fd = open(log->fresh, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    (void)close(log->fd);
+    log->fd = fd;
+    log->n_lines = 0;
+    return true;
+}
+
+bool pprof_taken_end(struct pprof_taken_log *log)
+{
+    return rename(log->fresh, log->path) == 0;
+}

@@ -1,0 +1,8 @@
+
+
+
+
+
+
+goldeunone
+regionGET /checkoutcustomer

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loaded before a program's libraries: of its allocations, those of libraries included, STARVE_FOR fail, from the
+ * STARVE_AT-th on. How many there were in all goes to the file STARVE_COUNT at the end. Where it crashes goes to
+ * stderr.
+ */
+#include <errno.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static atomic_ulong n_allocations;
+static unsigned long first, last;
+
+static unsigned long number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtoul(text, NULL, 10) : 0;
+}
+
+static void on_crash(int number)
+{
+    void *frames[24];
+    backtrace_symbols_fd(frames, backtrace(frames, 24), 2);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    (void)signal(SIGABRT, on_crash);
+    (void)signal(SIGSEGV, on_crash);
+    first = number("STARVE_AT");
+    last = first + number("STARVE_FOR");
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    const char *path = getenv("STARVE_COUNT");
+    unsigned long n = n_allocations;
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        (void)fprintf(file, "%lu\n", n);
+        (void)fclose(file);
+    }
+}
+
+static int starves(void)
+{
+    unsigned long n = ++n_allocations;
+    if (first == 0 || n < first || n >= last)
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size)
+{
+    return starves() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return starves() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *old, size_t size)
+{
+    return starves() ? NULL : __libc_realloc(old, size);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the Collector has under other names, what changes no data, and what Braid has not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "config/config.h"
+#include "config/foreign.h"
+#include "pipeline/registry.h"
+
+static const char *no_env(const char *name, void *arg)
+{
+    (void)name;
+    (void)arg;
+    return NULL;
+}
+
+/* Reads `text` with the real registry; `ret` gets the errors, then the warnings. */
+static struct br_config *load(const char *text, struct br_str *ret)
+{
+    char *uri = malloc(strlen(text) + 6), line[1200];
+    assert_non_null(uri);
+    (void)sprintf(uri, "yaml:%s", text);
+    const char *uris[] = {uri};
+    struct br_config_sources sources = {.uris = uris, .n_uris = 1, .getenv = no_env};
+    struct br_config *config = NULL;
+    struct br_errs errs = {0};
+    int rc = br_config_load(&sources, br_components, &config, &errs);
+    br_str_add(ret, "", 0);
+    for (size_t i = 0; i < errs.n_errors; i++)
+        br_str_printf(ret, "%s\n", br_err_format(&errs.errors[i], line, sizeof line));
+    for (size_t i = 0; i < errs.n_warnings; i++)
+        br_str_printf(ret, "warning: %s\n", br_err_format(&errs.warnings[i], line, sizeof line));
+    assert_int_equal(rc == 0, config != NULL);
+    br_errs_release(&errs);
+    free(uri);
+    return config;
+}
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    struct br_config *config = load("receivers:\n"
+                                    "  nop:\n"
+                                    "  otlp: {protocols: {grpc: , http: {enabled: false}}}\n"
+                                    "exporters:\n"
+                                    "  logging: {loglevel: debug, verbosity: detailed}\n"
+                                    "  otlp:\n"
+                                    "    endpoint: a:1\n"
+                                    "    sending_queue: {batch: {enabled: false, min_size: 5}}\n"
+                                    "extensions:\n"
+                                    "  pprof: {endpoint: 'localhost:1777'}\n"
+                                    "  zpages:\n"
+                                    "  opamp: {server: {ws: {endpoint: 'wss://a'}}}\n"
+                                    "  healthcheckv2:\n"
+                                    "service:\n"
+                                    "  extensions: [pprof, zpages, opamp, healthcheckv2]\n"
+                                    "  pipelines:\n"
+                                    "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
+                                    &said);
+    assert_string_equal(
+        said.data,
+        "warning: yaml:2:7: receivers::nop: receives nothing\n"
+        "warning: yaml:5:3: exporters::logging: is read as the exporter \"debug\"\n"
+        "warning: yaml:5:13: exporters::logging::loglevel: is read and has no effect: verbosity says "
+        "how much is printed\n"
+        "warning: yaml:10:3: extensions::pprof: is read and has no effect: it shows Go's own "
+        "profiles; the receiver pprof is another thing\n"
+        "warning: yaml:11:3: extensions::zpages: is read and has no effect: it shows pages about the "
+        "Collector; /metrics is here\n"
+        "warning: yaml:12:3: extensions::opamp: is read and has no effect: it reports to a management "
+        "server, and Braid does not\n"
+        "warning: yaml:13:3: extensions::healthcheckv2: is read as the extension \"health_check\"\n");
+    assert_non_null(config);
+    assert_int_equal(config->n_extensions, 1);
+    assert_string_equal(config->extensions[0]->component->name, "health_check");
+    br_config_free(config);
+    br_str_release(&said);
+}
+
+static void test_lacking(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
+                     "processors: {k8sattributes: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: b}}}\n"
+                     "service:\n"
+                     "  pipelines:\n"
+                     "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
+                     &said));
+    assert_string_equal(
+        said.data,
+        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. Listen "
+        "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
+        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* attributes "
+        "to resources by asking the Kubernetes API. Set them by the downward API in "
+        "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
+        "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put what it sends in "
+        "`headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}\n");
+    br_str_release(&said);
+}
+
+/* A row must not hide what the registry has. */
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; br_components[i]; i++) {
+        const struct br_component *c = br_components[i];
+        assert_null(br_foreign_find(c->kind, c->name));
+        if (c->alias)
+            assert_null(br_foreign_find(c->kind, c->alias));
+    }
+    assert_non_null(br_component_find(br_components, BR_EXPORTER,
+                                      br_foreign_find(BR_EXPORTER, "logging")->as));
+    assert_non_null(br_component_find(br_components, BR_EXTENSION,
+                                      br_foreign_find(BR_EXTENSION, "health_check_v2")->as));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

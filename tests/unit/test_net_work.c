@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy. */
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+/* cmocka.h wants the four above */
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "net/net_internal.h"
+
+#define WORKS 8
+
+struct bench;
+
+struct job {
+    struct br_work work;
+    struct bench *bench;
+    bool ran, done;
+};
+
+struct bench {
+    struct br_net *net;
+    struct br_loop *loop;
+    struct br_host *host;
+    sem_t begun, may_end;
+    _Atomic unsigned n_begun, n_over;
+    _Atomic bool too_many; /* more had begun than may, while none was over */
+    unsigned max, n_done;
+    struct job jobs[WORKS];
+    bool found;
+};
+
+static void let_all_end(struct bench *b)
+{
+    for (int i = 0; i < WORKS; i++)
+        sem_post(&b->may_end);
+}
+
+static void on_run(struct br_work *w)
+{
+    struct job *job = br_container_of(w, struct job, work);
+    struct bench *b = job->bench;
+    job->ran = true;
+    if (++b->n_begun > b->max && b->n_over == 0) {
+        b->too_many = true;
+        let_all_end(b);
+    }
+    sem_post(&b->begun);
+    sem_wait(&b->may_end);
+    b->n_over++;
+}
+
+static void on_done(struct br_work *w)
+{
+    struct job *job = br_container_of(w, struct job, work);
+    assert_false(job->done);
+    job->done = true;
+    job->bench->n_done++;
+}
+
+static void on_found(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
+{
+    struct bench *b = request->data;
+    assert_int_equal(status, 0);
+    uv_freeaddrinfo(found);
+    b->found = true;
+}
+
+static int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    struct br_err err;
+    assert_non_null(b);
+    b->net = br_net_new();
+    assert_int_equal(br_loop_new(b->net, 0, 1, &b->loop, &err), 0);
+    b->host = br_loop_host(b->loop);
+    b->max = 3;
+    sem_init(&b->begun, 0, 0);
+    sem_init(&b->may_end, 0, 0);
+    for (int i = 0; i < WORKS; i++) {
+        b->jobs[i].bench = b;
+        b->jobs[i].work = (struct br_work){.run = on_run, .done = on_done};
+    }
+    *state = b;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+    br_loop_free(b->loop);
+    br_net_free(b->net);
+    sem_destroy(&b->begun);
+    sem_destroy(&b->may_end);
+    free(b);
+    return 0;
+}
+
+/* All that may be busy is. */
+static void make_busy(struct bench *b)
+{
+    for (int i = 0; i < WORKS; i++)
+        br_host_work(b->host, &b->jobs[i].work);
+    for (unsigned i = 0; i < b->max; i++)
+        sem_wait(&b->begun);
+}
+
+static void a_name_is_found_meanwhile(void **state)
+{
+    struct bench *b = *state;
+    uv_getaddrinfo_t request = {.data = b};
+    make_busy(b);
+    assert_int_equal(uv_getaddrinfo(&b->loop->uv, &request, on_found, "127.0.0.1", "1", NULL), 0);
+    while (!b->found)
+        br_loop_step(b->loop);
+    assert_int_equal(b->n_done, 0);
+    assert_int_equal(b->n_begun, 3);
+    assert_false(b->too_many);
+    let_all_end(b);
+    while (b->n_done < WORKS)
+        br_loop_step(b->loop);
+    assert_int_equal(b->n_begun, WORKS);
+}
+
+/* What waits for a thread never begins, and ends once, after those before it. */
+static void what_is_left_never_begins(void **state)
+{
+    struct bench *b = *state;
+    make_busy(b);
+    for (int i = 4; i < WORKS; i++) {
+        br_host_work_leave(b->host, &b->jobs[i].work);
+        br_host_work_wait(b->host, &b->jobs[i].work);
+    }
+    let_all_end(b);
+    while (b->n_done < WORKS)
+        br_loop_step(b->loop);
+    for (int i = 0; i < WORKS; i++)
+        assert_int_equal(b->jobs[i].ran, i < 4);
+}
+
+/* The loop is freed with work that waits, and work that runs. */
+static void the_end_ends_all(void **state)
+{
+    struct bench *b = *state;
+    make_busy(b);
+    let_all_end(b);
+    br_loop_free(b->loop);
+    b->loop = NULL;
+    assert_int_equal(b->n_done, WORKS);
+}
+
+static void many_workers_leave_a_thread_for_names(void **state)
+{
+    (void)state;
+    assert_int_equal(br_net_works_max(1), 3);
+    for (unsigned n = 1; n <= 3; n++)
+        assert_in_range(n * br_net_works_max(n), 1, 3);
+    assert_int_equal(br_net_works_max(64), 1);
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "4");
+    unsetenv("UV_THREADPOOL_SIZE");
+    br_net_size_pool(16);
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "17");
+    br_net_size_pool(1);
+    assert_string_equal(getenv("UV_THREADPOOL_SIZE"), "17"); /* what is said counts */
+}
+
+int main(void)
+{
+#define ON_BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        ON_BENCH(a_name_is_found_meanwhile),
+        ON_BENCH(what_is_left_never_begins),
+        ON_BENCH(the_end_ends_all),
+        cmocka_unit_test(many_workers_leave_a_thread_for_names),
+    };
+    (void)unsetenv("UV_THREADPOOL_SIZE");
+    return cmocka_run_group_tests_name("net_work", tests, NULL, NULL);
+}
