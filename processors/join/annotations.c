@@ -183,13 +183,19 @@ enum mark {
     MARK_INCLUSIVE_COUNT,
     MARK_INCLUSIVE_DURATION,
     MARK_TOP,
+    MARK_PARTIAL,
     MARKS,
 };
 
-static const char *const keys[MARKS] = {
-    "pyroscope.profile.id",          "profile.id",           "profile.type",
-    "profile.sample_count",          "profile.duration_us",  "profile.inclusive_sample_count",
-    "profile.inclusive_duration_us", "profile.top_functions"};
+static const char *const keys[MARKS] = {"pyroscope.profile.id",
+                                        "profile.id",
+                                        "profile.type",
+                                        "profile.sample_count",
+                                        "profile.duration_us",
+                                        "profile.inclusive_sample_count",
+                                        "profile.inclusive_duration_us",
+                                        "profile.top_functions",
+                                        "profile.partial"};
 
 /* Bits of the keys that the span has already: whoever was first, an SDK's bridge or another join,
  * knows better. */
@@ -224,6 +230,7 @@ struct marking {
 struct sums {
     struct join_figures own, all;
     bool any_own, any;
+    bool partial;                      /* samples of some of them were lost */
     struct join_top top[JOIN_TOP_MAX]; /* of `all` */
 };
 
@@ -250,6 +257,26 @@ static void mark_add_hex(struct marking *marking, struct br_addition *addition, 
     struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
     br_str_hex(&text, id, len);
     mark_add_text(marking, addition, mark, hex, text.len);
+}
+
+/* The truth value true. */
+static void mark_add_true(struct marking *marking, struct br_addition *addition, enum mark mark)
+{
+    static const uint8_t any[] = {BR_TAG(2, BR_WIRE_VARINT), 1};
+    uint8_t pair[64];
+    if (marking->rc || marking->has >> mark & 1)
+        return;
+    uint8_t *p = br_put_len(pair, 1, keys[mark], strlen(keys[mark]));
+    p = br_put_len(p, 2, any, sizeof any);
+    size_t len = (size_t)(p - pair), all = addition->len + br_len_size(SPAN_ATTRIBUTES, len);
+    uint8_t *grown = br_arena_alloc(&marking->arena, all);
+    if (!grown) {
+        marking->rc = BR_ENOMEM;
+        return;
+    }
+    p = addition->len ? br_put_bytes(grown, addition->data, addition->len) : grown;
+    (void)br_put_len(p, SPAN_ATTRIBUTES, pair, len);
+    *addition = (struct br_addition){grown, all};
 }
 
 static const uint8_t *mark_span_id_of(const struct br_span *span)
@@ -328,6 +355,7 @@ static void mark_add_alone(struct marking *marking, const struct br_span *span, 
         memcpy(ret->own.under, inferred->under, sizeof ret->own.under);
         ret->any_own = ret->any = true;
     }
+    ret->partial = ret->any && join_table_lost(marking->join->table, mark_span_id_of(span));
     ret->all = ret->own;
 }
 
@@ -356,12 +384,17 @@ static void mark_add_up(struct marking *marking, const struct br_span *span, str
     if (!local->figures && !marking->infer.table)
         return;
     ret->any_own = ret->any = mark_add_own(marking, span, local, top, &ret->own, ret->top);
+    ret->partial = ret->any_own && join_table_lost(marking->join->table, mark_span_id_of(span));
     ret->all = ret->own;
     marking->locals.steps += local->n;
     for (uint32_t i = 0; i < local->n; i++)
         if (i != top && join_local_below(local, i, top) &&
-            mark_add_own(marking, span, local, i, &ret->all, ret->top))
+            mark_add_own(marking, span, local, i, &ret->all, ret->top)) {
             ret->any = true;
+            ret->partial =
+                ret->partial ||
+                join_table_lost(marking->join->table, (const uint8_t *)&local->spans[i].span_id);
+        }
 }
 
 static bool mark_is_before(const struct br_addition *a, const struct br_addition *b)
@@ -427,6 +460,8 @@ static void mark_add_figures(struct marking *marking, const struct br_span *span
     if (measure != JOIN_OTHER)
         mark_add_int(marking, addition, MARK_INCLUSIVE_DURATION, sums->all.time_ns[measure] / 1000);
     mark_add_top(marking, sums, addition);
+    if (sums->partial)
+        mark_add_true(marking, addition, MARK_PARTIAL);
 }
 
 #define FLAG_HAS_IS_REMOTE 0x100u
@@ -462,7 +497,7 @@ static struct br_addition mark_span(struct marking *marking, const struct br_spa
 {
     struct br_addition addition = {0};
     struct sums sums;
-    sums.any = sums.any_own = false;
+    sums.any = sums.any_own = sums.partial = false;
     if (!span->head.span_id)
         return addition;
     likely = likely && (marking->locals.link_spans || mark_is_entry(span));

@@ -141,6 +141,9 @@ void join_count_folded(struct join *join, uint16_t type, double n, double value)
 
 void join_count(struct join *join, uint16_t type, enum join_outcome outcome, double n)
 {
+    if (outcome == JOIN_COUNT_JOINED || outcome == JOIN_COUNT_LATE ||
+        outcome == JOIN_COUNT_INFERRED)
+        join_progress_note(&join_table_progress(join->table)->joined);
     *join_counter(join, type, outcome) += n;
 }
 
@@ -149,6 +152,8 @@ void join_count_tally(struct join *join, const struct join_tally *tally)
     if (!tally->any)
         return;
     for (uint16_t t = 0; t < JOIN_TYPES; t++) {
+        if (tally->late[t])
+            join_progress_note(&join_table_progress(join->table)->joined);
         if (tally->late[t])
             *join_counter(join, t, JOIN_COUNT_LATE) += (double)tally->late[t];
         if (tally->unknown[t])
@@ -167,6 +172,38 @@ static void join_note_table(struct join *join)
     *join->table_age = (double)stats.oldest_ms / 1000.0;
 }
 
+static const char *join_reason(const struct join_progress *progress)
+{
+    if (!progress->named && !progress->inferable)
+        return "no sample names a span by its link or a label of `labels`, or says enough for "
+               "`infer`";
+    if (!progress->common)
+        return "no service.name has both";
+    if (!progress->named)
+        return "samples fit no span by thread and time: clocks may be apart, or thread ids be of "
+               "another kind";
+    return "the spans that samples name do not come; they may go to another process, come more "
+           "than "
+           "`window` earlier or later, or not be sampled";
+}
+
+/* Once, when both signals have come for a window and nothing was joined: what is most likely. */
+static void join_tell_why(struct join *join)
+{
+    const struct join_progress *progress = join_table_progress(join->table);
+    uint64_t now_ms = br_host_mono_ms(join->node->host), window_ms = join->config->window / 1000000;
+    if (join->told || !progress->spans || !progress->samples)
+        return;
+    join->both_ms = join->both_ms ? join->both_ms : now_ms;
+    if (now_ms - join->both_ms < window_ms)
+        return;
+    join->told = true;
+    if (progress->joined)
+        return;
+    br_warn(&join->node->log, "spans and samples have come for a window and none was joined: %s",
+            join_reason(progress));
+}
+
 static void join_on_housekeeping(struct br_timer *timer)
 {
     struct join *join = br_container_of(timer, struct join, housekeeping);
@@ -174,6 +211,7 @@ static void join_on_housekeeping(struct br_timer *timer)
     join_table_expire(join->table, br_host_mono_ms(join->node->host), &tally);
     join_count_tally(join, &tally);
     join_note_table(join);
+    join_tell_why(join);
     (void)br_host_timer(join->node->host, &join->housekeeping, HOUSEKEEPING_MS,
                         join_on_housekeeping);
 }
@@ -450,10 +488,28 @@ static int join_create(struct br_node *node, struct br_err *err)
     join->config = node->config;
     join_make_metrics(join);
     join_make_keys(join);
-    if (join_make_parts(join))
+    if (join_make_parts(join)) {
+        for (int signal = 0; signal < BR_SIGNALS; signal++)
+            if (node->in_pipeline[signal])
+                join_table_progress(join->table)->signals |= 1u << signal;
         return 0;
+    }
     return br_err_set(err, BR_ENOMEM, "no memory for a table of %lld bytes",
                       (long long)join->config->max_bytes);
+}
+
+/* Nothing is joined where only one signal comes: in no pipeline of the other one is this instance.
+ */
+static void join_check_pipelines(struct join *join)
+{
+    struct join_progress *progress = join_table_progress(join->table);
+    if (progress->signals == 3 || progress->warned)
+        return;
+    progress->warned = true;
+    bool traces = progress->signals & 1u << BR_TRACES;
+    br_warn(&join->node->log,
+            "stands in no %s pipeline, so that nothing is joined: the same id has to stand in both",
+            br_signal_name(traces ? BR_PROFILES : BR_TRACES));
 }
 
 static int join_start(struct br_node *node, struct br_err *err)
@@ -461,6 +517,7 @@ static int join_start(struct br_node *node, struct br_err *err)
     struct join *join = node->state;
     (void)err;
     join_policy_start(&join->policy, node);
+    join_check_pipelines(join);
     if (node->host->worker == 0)
         (void)br_host_timer(node->host, &join->housekeeping, HOUSEKEEPING_MS, join_on_housekeeping);
     return 0;

@@ -68,6 +68,8 @@ struct join {
     struct br_list held[BR_SIGNALS]; /* of held, oldest first */
     size_t held_bytes;
     struct br_timer release, housekeeping;
+    uint64_t both_ms; /* when both signals had come first; 0: not yet. Of the first worker */
+    bool told;        /* why nothing is joined */
     double *counts[JOIN_TYPES][JOIN_COUNTS];
     double *folded[JOIN_TYPES], *folded_values[JOIN_TYPES];
     double *other_values, *evicted, *marked, *spans_entered, *hold_full, *families_cut, *steps_cut,

@@ -223,7 +223,7 @@ static struct join_label label_read_entry(struct join_texts *texts,
     enum join_where where = join_where_of(key.data, key.len);
     if (where < JOIN_WHERES && value.data) {
         label.where = (uint8_t)where;
-        label.hash = join_where_hash(texts->table, value.data, value.value, texts);
+        label.hash = join_where_value(texts->table, where, value.data, value.value, texts);
     }
     return label;
 }

@@ -51,6 +51,7 @@ struct run_counts {
     struct join_tally tally;
     uint64_t n_other;
     uint32_t n_unknown;
+    uint32_t n_named; /* samples that name a span */
 };
 
 /* One pass over the samples of an item. */
@@ -443,6 +444,7 @@ static bool run_infer_sample(struct run *run, struct join_reading *reading,
         where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
     if (!join_infer_may(reading, &where))
         return false;
+    join_progress_note(&join_table_progress(run->join->table)->inferable);
     if (run->pass != JOIN_PASS_LAST)
         run_take_inferable(run, reading, &where);
     if (run->pass == JOIN_PASS_FIRST) {
@@ -472,6 +474,8 @@ static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
     join_reading_of(&run->dictionary.links,
                     run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &reading);
     uint8_t unused = JOIN_FOUND, *memo = run->memo ? run->memo++ : &unused;
+    if (reading.span_id)
+        run->counts.n_named++;
     if (reading.span_id) {
         run_linked_sample(run, &reading, memo, addition);
     } else if (!run_infer_sample(run, &reading, addition)) {
@@ -593,6 +597,9 @@ static void run_note_counts(struct run *run)
         for (int c = 0; c < JOIN_COUNTS; c++)
             if (run->counts.outcomes[t][c])
                 join_count(run->join, t, (enum join_outcome)c, (double)run->counts.outcomes[t][c]);
+    join_progress_note(&join_table_progress(run->join->table)->samples);
+    if (run->counts.n_named)
+        join_progress_note(&join_table_progress(run->join->table)->named);
     *run->join->other_values += (double)run->counts.n_other;
     *run->join->steps_cut +=
         (double)(run->credit.n_cut + run->credit.locals.n_cut + run->infer.n_cut);

@@ -291,6 +291,10 @@ struct join_entered join_enter_spans(struct join *join, struct br_item *item)
     }
     spans_flush(&entering);
     br_arena_release(&arena);
+    if (item->n_items)
+        join_progress_note(&join_table_progress(join->table)->spans);
+    if (ret.profiled)
+        join_progress_note(&join_table_progress(join->table)->common);
     join_count_tally(join, &entering.tally);
     ret.sampled = entering.tally.adopted > 0;
     return ret;

@@ -20,6 +20,7 @@ struct place {
     const struct br_instance *instance;
     const struct br_pipeline
         *pipeline; /* of a processor that is one per pipeline; NULL otherwise */
+    unsigned turn; /* of a shared processor: which of the pipelines of each signal it is in */
     unsigned depth;
     bool started;
     struct br_graph *graph;
@@ -83,19 +84,49 @@ static struct place *find(struct br_graph *g, const struct br_instance *instance
     return NULL;
 }
 
+/* How many earlier pipelines of its signal an instance stands in. */
+static unsigned turn_in(const struct br_graph *g, const struct br_instance *instance,
+                        const struct br_pipeline *pipeline)
+{
+    const struct br_config *c = g->config;
+    unsigned turn = 0;
+    for (size_t i = 0; i < c->n_pipelines && &c->pipelines[i] != pipeline; i++)
+        for (size_t k = 0; k < c->pipelines[i].n_processors; k++)
+            turn += c->pipelines[i].signal == pipeline->signal &&
+                    c->pipelines[i].processors[k] == instance;
+    return turn;
+}
+
+/* A shared processor is one for its first traces and its first profiles pipeline, one for the
+ * second ones, and so on: what these share lies with the host (pipeline/shared.h). */
+static struct place *find_shared(struct br_graph *g, const struct br_instance *instance,
+                                 unsigned turn)
+{
+    each_place(g, l)
+    {
+        struct place *p = place_of(l);
+        if (p->instance == instance && p->turn == turn)
+            return p;
+    }
+    return NULL;
+}
+
 /* The place of an instance in a pipeline, made where it is new; it is created later. */
 static struct place *place(struct br_graph *g, const struct br_instance *instance,
                            const struct br_pipeline *pipeline, unsigned depth)
 {
     const struct br_component *c = instance->component;
     bool own = c->kind == BR_PROCESSOR && !c->shared;
-    struct place *p = find(g, instance, own ? pipeline : NULL);
+    unsigned turn = c->shared ? turn_in(g, instance, pipeline) : 0;
+    struct place *p = c->shared ? find_shared(g, instance, turn)
+                                : find(g, instance, own ? pipeline : NULL);
     if (!p) {
         p = br_calloc(1, sizeof *p);
         if (!p)
             return NULL;
         p->instance = instance;
         p->pipeline = own ? pipeline : NULL;
+        p->turn = turn;
         p->graph = g;
         p->node = (struct br_node){.component = c,
                                    .id = instance->id,
@@ -140,7 +171,8 @@ static int place_all(struct br_graph *g, struct br_err *err)
 static struct place *processor(struct br_graph *g, const struct br_pipeline *p, size_t k)
 {
     const struct br_instance *instance = p->processors[k];
-    return find(g, instance, instance->component->shared ? NULL : p);
+    return instance->component->shared ? find_shared(g, instance, turn_in(g, instance, p))
+                                       : find(g, instance, p);
 }
 
 /* Moves processors down until each stands below what is before it in any of its pipelines: draining
@@ -262,11 +294,6 @@ static int wire(struct br_graph *g, size_t i, struct br_err *err)
     }
     for (size_t k = p->n_processors; k-- > 0;) {
         struct place *at = processor(g, p, k);
-        if (at->node.next[p->signal])
-            return br_err_set(err, BR_EINVAL,
-                              "service::pipelines::%s: %s stands in another %s pipeline already; "
-                              "give this one an instance of its own, %s/2",
-                              p->id, at->node.id, br_signal_name(p->signal), at->node.id);
         at->node.next[p->signal] = next;
         next = &at->node.input;
     }

@@ -278,6 +278,8 @@ static void add_any(struct text *t, const Opentelemetry__Proto__Common__V1__AnyV
         add(t, "%s", v->string_value);
     else if (v->value_case == OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_INT_VALUE)
         add(t, "%lld", (long long)v->int_value);
+    else if (v->value_case == OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_BOOL_VALUE)
+        add(t, v->bool_value ? "true" : "false");
     else if (v->value_case != OPENTELEMETRY__PROTO__COMMON__V1__ANY_VALUE__VALUE_ARRAY_VALUE)
         add(t, "?");
     else

@@ -376,6 +376,25 @@ static unsigned count(const char *what)
     return n;
 }
 
+/* One for the first pipelines of both signals, one for the second ones; each leads to its own. */
+static void a_shared_processor_may_stand_in_several_pipelines_of_a_signal(void **state)
+{
+    (void)state;
+    run("receivers: {in: , in/2: }\nprocessors: {pass: , both: }\nexporters: {sink: , sink/1: }\n"
+        "service:\n  pipelines:\n"
+        "    traces: {receivers: [in], processors: [both], exporters: [sink]}\n"
+        "    traces/2: {receivers: [in/2], processors: [both], exporters: [sink/1]}\n"
+        "    profiles: {receivers: [in], processors: [both], exporters: [sink]}\n");
+    assert_int_equal(count("create both;"), 2);
+    send(bed->receivers[0], BR_TRACES, 0, 3);
+    send(bed->receivers[1], BR_TRACES, 0, 4);
+    send(bed->receivers[0], BR_PROFILES, 0, 5);
+    drain();
+    assert_int_equal(bed->tally.n_done, 3);
+    assert_int_equal(bed->sinks[0].n_items, 2);
+    assert_int_equal(bed->sinks[1].n_items, 1);
+}
+
 static void ends_are_one_per_id_and_processors_one_per_pipeline(void **state)
 {
     (void)state;
@@ -575,6 +594,7 @@ int main(void)
         TEST(a_level_waits_for_the_one_before),
         TEST(a_shared_processor_is_drained_before_all_that_is_behind_it),
         TEST(shared_processors_in_opposite_orders_are_refused),
+        TEST(a_shared_processor_may_stand_in_several_pipelines_of_a_signal),
         TEST(ends_are_one_per_id_and_processors_one_per_pipeline),
         TEST(several_exporters_each_get_everything),
         TEST(signals_go_their_own_ways),

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 /* cmocka.h wants the four above */
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "pipeline/shared.h"
 #include "tests/support/fault.h"
@@ -189,6 +191,90 @@ static void spans_without_an_id_pass(void **state)
     join_rig_free(r);
 }
 
+/* What is logged from `log_begin` on. */
+static int log_pipe[2];
+
+static void log_begin(void)
+{
+    assert_int_equal(pipe(log_pipe), 0);
+    br_log_setup(BR_LOG_WARN, false, log_pipe[1]);
+}
+
+static const char *log_end(void)
+{
+    static char text[4096];
+    br_log_setup(BR_LOG_ERROR, false, 2);
+    (void)close(log_pipe[1]);
+    ssize_t n = read(log_pipe[0], text, sizeof text - 1);
+    (void)close(log_pipe[0]);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static void a_join_in_pipelines_of_one_signal_says_so(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct join_rig *r = join_rig_prepare("{}", NULL, 0);
+        if (s < BR_SIGNALS)
+            r->node.in_pipeline[s] = false;
+        log_begin();
+        assert_true(join_rig_create(r));
+        const char *text = log_end(), *want[] = {"no traces pipeline", "no profiles pipeline"};
+        if (s < BR_SIGNALS)
+            assert_non_null(strstr(text, want[s]));
+        else
+            assert_string_equal(text, "");
+        join_rig_free(r);
+    }
+}
+
+/* After a window in which both signals came the log says once what is most likely. */
+static void a_window_without_a_join_is_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *service;
+        uint64_t span; /* that the sample names; 0: none */
+        const char *why;
+    } cases[] = {
+        {"shop", 0, "no sample names a span"},
+        {"cart", 1, "no service.name has both"},
+        {"shop", 1, "do not come"},
+        {"shop", 42, NULL},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+        log_begin();
+        for (unsigned k = 0; k < 30; k++) {
+            struct wire w = {0};
+            struct dict d = {0};
+            struct ids id = join_ids(7, cases[i].span);
+            join_steps_send_span(r, "shop", 7, 42, "GET");
+            struct open o = open_resource(&w, cases[i].service, NULL, NULL, NULL);
+            size_t p = open_profile(&w, &d, &(struct profile_in){.type = "wall", .unit = "ns"});
+            struct sample_in in = {.value = 5};
+            if (cases[i].span)
+                in.link = dict_link(&d, id.trace, id.span);
+            put_sample(&w, &in);
+            wire_close(&w, p);
+            close_resource(&w, o);
+            dict_put(&w, &d);
+            join_rig_send(r, BR_PROFILES, &w, false);
+            wire_free(&w);
+            fake_host_advance(r->h, 1000);
+        }
+        const char *text = log_end();
+        if (!cases[i].why) {
+            assert_string_equal(text, "");
+        } else {
+            assert_non_null(strstr(text, cases[i].why));
+            assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+        }
+        join_rig_free(r);
+    }
+}
+
 /* Marks go onto the right spans when a request has several resources, some of them profiled. */
 static void marks_go_onto_the_right_spans(void **state)
 {
@@ -357,6 +443,8 @@ int main(void)
         cmocka_unit_test(spans_are_found_when_nobody_left_them),
         cmocka_unit_test(spans_without_an_id_pass),
         cmocka_unit_test(marks_go_onto_the_right_spans),
+        cmocka_unit_test(a_join_in_pipelines_of_one_signal_says_so),
+        cmocka_unit_test(a_window_without_a_join_is_explained),
         cmocka_unit_test(workers_share_one_table),
         cmocka_unit_test(without_memory_items_still_end),
         cmocka_unit_test(without_memory_it_is_not_created),

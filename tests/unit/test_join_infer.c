@@ -221,6 +221,65 @@ static void process_and_host_must_be_the_same(void **state)
     }
 }
 
+static void put_language(struct wire *w, const char *language)
+{
+    size_t resource = wire_open(w, 1);
+    wire_attribute(w, 1, "process.pid", "42");
+    wire_attribute(w, 1, "host.id", "h1");
+    if (language)
+        wire_attribute(w, 1, "telemetry.sdk.language", language);
+    wire_close(w, resource);
+}
+
+/* thread.id of a runtime is not that of the system; where both say a name, that decides. */
+static void thread_ids_must_be_of_one_kind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *of_span, *of_sample, *span_name, *sample_name;
+        bool same;
+    } cases[] = {
+        {"java", "java", NULL, NULL, true},     {"java", NULL, NULL, NULL, false},
+        {NULL, "python", NULL, NULL, false},    {"java", "dotnet", NULL, NULL, false},
+        {"go", NULL, NULL, NULL, true},         {"cpp", "rust", NULL, NULL, true},
+        {"java", NULL, "main", "main", true},   {"go", NULL, "main", "other", false},
+        {"java", "java", "main", NULL, true},   {"java", NULL, "main", NULL, false},
+    };
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
+        static const uint64_t time = 1050;
+        struct join_rig *r = join_rig_new(INFER, NULL, 0);
+        struct wire w = {0};
+        struct dict d = {0};
+        struct span_in span = root;
+        span.attributes[2] = cases[i].span_name ? "thread.name" : NULL;
+        span.attributes[3] = cases[i].span_name;
+        struct open o = {.resource = wire_open(&w, 1)};
+        put_language(&w, cases[i].of_span);
+        o.scope = wire_open(&w, 2);
+        put_span(&w, &span);
+        close_resource(&w, o);
+        join_rig_send(r, BR_TRACES, &w, true);
+        wire_clear(&w);
+        o.resource = wire_open(&w, 1);
+        put_language(&w, cases[i].of_sample);
+        o.scope = wire_open(&w, 2);
+        size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+        struct sample_in in = {.value = 1, .n_times = 1, .times = &time};
+        in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+        if (cases[i].sample_name)
+            in.attributes[1] = dict_attribute(&d, "thread.name", cases[i].sample_name);
+        put_sample(&w, &in);
+        wire_close(&w, p);
+        close_resource(&w, o);
+        dict_put(&w, &d);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        if (join_rig_count(r, "samples_inferred", CPU) != cases[i].same)
+            fail_msg("case %zu: %s", i, join_rig_last(r));
+        wire_free(&w);
+        join_rig_free(r);
+    }
+}
+
 /* Threads and places of spans and samples are seen wherever they stand in their messages. */
 static void fields_come_in_any_order(void **state)
 {
@@ -490,6 +549,7 @@ int main(void)
         cmocka_unit_test(what_two_fit_is_neithers),
         cmocka_unit_test(what_hangs_on_a_span_elsewhere_is_not_taken),
         cmocka_unit_test(process_and_host_must_be_the_same),
+        cmocka_unit_test(thread_ids_must_be_of_one_kind),
         cmocka_unit_test(fields_come_in_any_order),
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(who_waits_is_joined_when_it_leaves),

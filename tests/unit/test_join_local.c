@@ -162,13 +162,14 @@ static void what_two_fit_is_what_they_have_in_common(void **state)
         {.span = 1, .n = 1, .times = {1150}},                       /* work or other: root */
         {.span = 1, .n = 1, .times = {1250}},                       /* query is deepest */
         {.span = 1, .thread_name = "two", .n = 1, .times = {1150}}, /* work does not say: root */
-        {.span = 1, .thread = "1", .thread_name = "two", .n = 1, .times = {1150}}, /* work */
+        {.span = 1, .thread = "9", .thread_name = "two", .n = 1, .times = {1150}}, /* other */
+        {.span = 1, .thread = "1", .thread_name = "one", .n = 1, .times = {1150}}, /* work */
     };
     struct join_rig *r = run(tree, 4, samples, BR_COUNT(samples));
-    check(r, "root", 2, 4);
+    check(r, "root", 2, 5);
     check(r, "work", 1, 2);
     check(r, "query", 1, 1);
-    check(r, "other", -1, -1);
+    check(r, "other", 1, 1);
     join_rig_free(r);
 }
 

@@ -59,6 +59,44 @@ static void likely_spans_are_marked_at_once(void **state)
     join_rig_free(r);
 }
 
+static void wait_and_sample(struct join_rig *r, unsigned n, uint64_t each_ms)
+{
+    for (unsigned i = 0; i < n; i++) {
+        join_steps_send_sample(r, "shop", 7, 42, 1);
+        fake_host_advance(r->h, each_ms);
+    }
+}
+
+/* A span comes at its end: what waits for it does so as long as samples keep coming. */
+static void a_span_that_lasts_for_many_windows_has_all_samples(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+    wait_and_sample(r, 50, 4000);
+    join_steps_send_span(r, "shop", 7, 42, "long");
+    assert_int_equal(join_rig_span_int(r, "long", "profile.sample_count"), 50);
+    assert_null(strstr(join_rig_last(r), "profile.partial"));
+    assert_int_equal((int)join_rig_count(r, "samples_joined_late", CPU), 50);
+    assert_int_equal((int)join_rig_count(r, "samples_unknown_span", CPU), 0);
+    join_rig_free(r);
+}
+
+/* Where none came for a window they are forgotten, and the span says that some are missing. */
+static void a_span_whose_samples_were_lost_in_part_says_so(void **state)
+{
+    (void)state;
+    struct join_rig *r = join_rig_new("{window: 10s}", NULL, 0);
+    wait_and_sample(r, 3, 4000);
+    fake_host_advance(r->h, 40000);
+    wait_and_sample(r, 2, 4000);
+    join_steps_send_span(r, "shop", 7, 42, "long");
+    assert_int_equal(join_rig_span_int(r, "long", "profile.sample_count"), 2);
+    assert_non_null(strstr(join_rig_last(r), " profile.partial=true"));
+    assert_int_equal((int)join_rig_count(r, "samples_unknown_span", CPU), 3);
+    assert_int_equal((int)join_rig_count(r, "samples_joined_late", CPU), 2);
+    join_rig_free(r);
+}
+
 /* Samples name local roots: behind a button of any other span there would be nothing. */
 static void only_spans_that_samples_can_name_are_likely(void **state)
 {
@@ -340,6 +378,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_of_profiled_services_wait_for_their_figures),
         cmocka_unit_test(likely_spans_are_marked_at_once),
+        cmocka_unit_test(a_span_that_lasts_for_many_windows_has_all_samples),
+        cmocka_unit_test(a_span_whose_samples_were_lost_in_part_says_so),
         cmocka_unit_test(only_spans_that_samples_can_name_are_likely),
         cmocka_unit_test(instances_are_told_apart),
         cmocka_unit_test(profiles_without_a_service_name_have_their_spans),

@@ -16,9 +16,13 @@ static const struct {
     const char *key;
     size_t len;
 } keys[JOIN_WHERES] = {
-    [JOIN_THREAD_ID] = {"thread.id", 9},     [JOIN_THREAD_NAME] = {"thread.name", 11},
-    [JOIN_PROCESS] = {"process.pid", 11},    [JOIN_HOST] = {"host.id", 7},
-    [JOIN_CONTAINER] = {"container.id", 12}, [JOIN_SERVICE] = {"service.name", 12},
+    [JOIN_THREAD_ID] = {"thread.id", 9},
+    [JOIN_THREAD_NAME] = {"thread.name", 11},
+    [JOIN_PROCESS] = {"process.pid", 11},
+    [JOIN_HOST] = {"host.id", 7},
+    [JOIN_CONTAINER] = {"container.id", 12},
+    [JOIN_SERVICE] = {"service.name", 12},
+    [JOIN_RUNTIME] = {"telemetry.sdk.language", 22},
 };
 
 enum join_where join_where_of(const void *key, size_t len)
@@ -57,6 +61,24 @@ uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, siz
     return v.number == 1 && v.value ? join_table_hash(table, v.data, v.value) : 0;
 }
 
+/* Runtimes whose thread.id is their own and not the system's. */
+static bool identity_is_managed(const struct join_table *table, uint32_t language)
+{
+    static const char *const managed[] = {"java", "dotnet", "python", "nodejs",
+                                          "ruby", "php",    "erlang", "webjs"};
+    for (size_t i = 0; i < BR_COUNT(managed); i++)
+        if (language == join_table_hash(table, managed[i], strlen(managed[i])))
+            return true;
+    return false;
+}
+
+uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
+                          size_t len, struct join_texts *texts)
+{
+    uint32_t hash = join_where_hash(table, any, len, texts);
+    return where == JOIN_RUNTIME && !identity_is_managed(table, hash) ? 0 : hash;
+}
+
 static void identity_read_pair(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                                struct join_texts *texts, struct join_identity *ret)
 {
@@ -74,7 +96,7 @@ static void identity_read_pair(const struct join_table *table, const uint8_t *p,
         key = reference;
     enum join_where where = key.len ? join_where_of(key.data, key.len) : JOIN_WHERES;
     if (where < JOIN_WHERES && value.data)
-        ret->hashes[where] = join_where_hash(table, value.data, value.value, texts);
+        ret->hashes[where] = join_where_value(table, where, value.data, value.value, texts);
 }
 
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,

@@ -19,16 +19,23 @@ enum join_where join_where_of(const void *key, size_t len);
 uint32_t join_where_hash(const struct join_table *table, const uint8_t *any, size_t len,
                          struct join_texts *texts);
 
+/* The same of an attribute whose key says `where`: the language of an SDK (JOIN_RUNTIME) has none
+ * where thread ids are the system's. Source: semantic conventions, thread.id is that of the runtime
+ * where this has its own. */
+uint32_t join_where_value(const struct join_table *table, enum join_where where, const uint8_t *any,
+                          size_t len, struct join_texts *texts);
+
 /* Notes what the attributes (KeyValues, field `field`) between `p` and `end` say. */
 void join_identity_read(const struct join_table *table, const uint8_t *p, const uint8_t *end,
                         uint32_t field, struct join_texts *texts, struct join_identity *ret);
 
-/* False when both say on which thread, and it is not the same; ids count before names. */
+/* False when both say on which thread, and it is not the same. Names count before ids: the ids of
+ * one may be the runtime's and those of the other the system's. */
 static inline bool join_same_thread(uint32_t a_id, uint32_t a_name, uint32_t b_id, uint32_t b_name)
 {
-    if (a_id && b_id)
-        return a_id == b_id;
-    return !a_name || !b_name || a_name == b_name;
+    if (a_name && b_name)
+        return a_name == b_name;
+    return !a_id || !b_id || a_id == b_id;
 }
 
 /* The identity of the service that a Resource describes: hashes with and without its instance (0:

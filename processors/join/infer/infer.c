@@ -85,6 +85,17 @@ static bool infer_read_times(struct join_infer *infer, const struct join_reading
 
 /* --- Finding ---------------------------------------------------------------------------- */
 
+/* Their ids are equal: that says something where both are ids of the same kind, or the names agree.
+ */
+static bool infer_same_thread(const struct join_neighbour *neighbour,
+                              const struct join_identity *where)
+{
+    uint32_t name = where->hashes[JOIN_THREAD_NAME];
+    if (neighbour->thread_name && name)
+        return neighbour->thread_name == name;
+    return neighbour->runtime == where->hashes[JOIN_RUNTIME];
+}
+
 /* A service alone is no process: its replicas often have the same process and thread ids. */
 static bool infer_is_from(const struct join_neighbour *neighbour, const struct join_identity *where)
 {
@@ -98,7 +109,7 @@ static bool infer_is_from(const struct join_neighbour *neighbour, const struct j
             return false;
         n_same += k < n_places && its[k] && its[k] == ours[k];
     }
-    return n_same > 0;
+    return n_same > 0 && infer_same_thread(neighbour, where);
 }
 
 static bool infer_same_span(const struct join_neighbour *neighbour, const uint8_t *trace_id,
@@ -239,7 +250,9 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
     near->shares = br_arena_calloc(infer->arena, near->n + 1u, sizeof *near->shares);
     while (near->shares && join_table_taken(infer->table, ids.trace, ids.span, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
-        const struct join_identity its = {.hashes = {[JOIN_HOST] = taken->host,
+        const struct join_identity its = {.hashes = {[JOIN_THREAD_NAME] = taken->thread_name,
+                                                     [JOIN_RUNTIME] = taken->runtime,
+                                                     [JOIN_HOST] = taken->host,
                                                      [JOIN_CONTAINER] = taken->container,
                                                      [JOIN_SERVICE] = taken->service}};
         infer->steps += JOIN_STEPS_PER_LOOK;

@@ -5,8 +5,10 @@
  * span that was open there lies below it, and every other one lies above it. What two spans fit is
  * neither's.
  *
- * Thread and process must be said by both and be equal; of host, container and service nothing may
- * contradict, and one at least must be said by both, because process ids come again on every host.
+ * Thread and process must be said by both and be equal, and thread ids be of one kind: the
+ * system's, or of the same runtime; or the threads' names be equal, where both say one; of host,
+ * container and service nothing may contradict, and one at least must be said by both, because
+ * process ids come again on every host.
  */
 #pragma once
 

@@ -342,6 +342,7 @@ bool join_credit_take(struct join_credit *credit, const struct join_meaning *mea
                                .host = where->hashes[JOIN_HOST],
                                .container = where->hashes[JOIN_CONTAINER],
                                .service = where->hashes[JOIN_SERVICE],
+                               .runtime = where->hashes[JOIN_RUNTIME],
                                .function = sample->function};
     for (uint64_t i = 0; i < reading->n_times; i += JOIN_TIMES_MAX) {
         uint64_t rest = reading->n_times - i;

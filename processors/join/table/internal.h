@@ -50,16 +50,17 @@ struct record {
     uint64_t attributes_len : 16;
     uint64_t name_len : 8, service_len : 8;
     uint64_t kind : 8, status : 8;
-    uint64_t pending : 1, has_trace : 1;
-    uint64_t dead : 1;    /* a later record took its place */
-    uint64_t located : 1; /* whereabouts are at its end */
-    uint64_t taken : 1;   /* timestamps of a sample: a struct join_taken follows, then they */
+    uint64_t pending : 1, has_trace : 1; /* pending: a span that has not come; its start_ns is when
+                                            its record came here, as `seen` */
+    uint64_t dead : 1;                   /* a later record took its place */
+    uint64_t located : 1;                /* whereabouts are at its end */
+    uint64_t taken : 1; /* timestamps of a sample: a struct join_taken follows, then they */
     uint64_t spare : 11;
 };
 _Static_assert(sizeof(struct record) == 80, "a record's head is ten words");
 
 struct whereabouts {
-    uint32_t process, host, container, service;
+    uint32_t process, host, container, service, runtime, spare;
     uint64_t before; /* the span before it of its thread, as in record */
 };
 
@@ -108,6 +109,8 @@ struct join_table {
     struct br_map *functions; /* name -> its number */
     struct br_map *series;
     struct service services[SERVICE_SLOTS];
+    struct join_progress progress;
+    _Atomic uint64_t lost[JOIN_LOST_MAX]; /* hashes of spans some of whose samples are */
 };
 
 static inline uint64_t table_mix(const struct join_table *table, uint64_t v)

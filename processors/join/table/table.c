@@ -162,6 +162,23 @@ static void slots_sweep(const struct shard *shard, struct bucket *bucket)
 /* --- The ring --------------------------------------------------------------------------- */
 
 /* Counts a record that leaves, and gives its figures back. */
+static _Atomic uint64_t *table_lost_slot(struct join_table *table, uint64_t hash)
+{
+    return &table->lost[(hash >> 32) % JOIN_LOST_MAX];
+}
+
+static void table_note_lost(struct join_table *table, uint64_t span_id)
+{
+    uint64_t hash = table_mix(table, span_id);
+    atomic_store_explicit(table_lost_slot(table, hash), hash, memory_order_relaxed);
+}
+
+bool join_table_lost(struct join_table *table, const uint8_t *span_id)
+{
+    uint64_t hash = table_mix(table, br_load64(span_id));
+    return hash && atomic_load_explicit(table_lost_slot(table, hash), memory_order_relaxed) == hash;
+}
+
 static void taken_leave(struct join_table *table, struct shard *shard, const struct record *record);
 
 static inline void ring_settle(struct join_table *table, struct shard *shard, struct record *record,
@@ -172,11 +189,14 @@ static inline void ring_settle(struct join_table *table, struct shard *shard, st
         return;
     }
     if (record->pending) {
+        table_note_lost(table, record->head.span_id);
         shard->n_pending--;
         join_figures_tally(out->unknown, shard_figures(table, shard, record->figures), out);
     } else {
         shard->n_spans--;
         if (!record_expired(table, record, now)) {
+            if (record->figures)
+                table_note_lost(table, record->head.span_id);
             out->evicted++;
             out->any = true;
         }
@@ -531,7 +551,8 @@ static inline void record_write(struct record *record, const struct join_entry *
             (struct whereabouts){.process = origin->where->hashes[JOIN_PROCESS],
                                  .host = origin->where->hashes[JOIN_HOST],
                                  .container = origin->where->hashes[JOIN_CONTAINER],
-                                 .service = origin->where->hashes[JOIN_SERVICE]};
+                                 .service = origin->where->hashes[JOIN_SERVICE],
+                                 .runtime = origin->where->hashes[JOIN_RUNTIME]};
 }
 
 static inline void table_append(struct join_table *table, struct shard *shard,
@@ -653,6 +674,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
     struct record *record = ring_reserve(table, shard, size, now, out);
     *record = (struct record){.size8 = (uint16_t)(size / 8),
                               .head.span_id = span_id,
+                              .head.start_ns = now,
                               .seen = now,
                               .pending = true,
                               .has_trace = sample->trace_id != NULL};
@@ -684,6 +706,8 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
         record->has_trace = true; /* no other trace's span takes it over now */
     }
     if (figures) {
+        if (record->pending)
+            record->seen = now; /* the span still lasts */
         join_figures_add_sample(table, figures, sample, waits);
     } else if (!record && !place->ambiguous &&
                table_make_pending(table, shard, home, sample, now, out)) {
@@ -692,6 +716,8 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
         out->unknown[sample->type]++; /* nobody will remember it */
         out->any = true;
     }
+    if (!figures)
+        table_note_lost(table, br_load64(sample->span_id));
 }
 
 enum join_result join_table_sample(struct join_table *table, const struct join_sample *sample,
@@ -860,6 +886,30 @@ bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const
     return any;
 }
 
+/* Makes the pending record at the tail the newest, so that it does not hold up what came after it.
+ */
+static void table_renew(struct join_table *table, struct shard *shard, uint32_t now,
+                        struct join_tally *out)
+{
+    const struct record old = *shard_record(shard, shard->tail);
+    uint64_t hash = table_mix(table, old.head.span_id);
+    struct place place = slots_find(shard, slots_home(shard, hash), old.head.span_id,
+                                    old.has_trace ? old.head.trace_id : NULL);
+    if (slots_record(shard, &place) != shard_record(shard, shard->tail)) {
+        ring_evict(table, shard, now, out); /* nothing leads to it */
+        return;
+    }
+    shard_record(shard, shard->tail)->dead = true;
+    ring_evict(table, shard, now, out);
+    struct record *record = ring_reserve(table, shard, record_size(&old), now, out);
+    *record = old;
+    record->head.start_ns = now;
+    slots_set(place.bucket, (unsigned)place.slot, slots_home(shard, hash).tag,
+              shard->head - record_size(&old));
+    if (place.bucket != slots_home(shard, hash).bucket)
+        slots_set_spilled(slots_home(shard, hash).bucket, shard->head - record_size(&old));
+}
+
 void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_tally *out)
 {
     /* An item may be held for a window at most, and then looks again; and a timer may come late. */
@@ -868,14 +918,23 @@ void join_table_expire(struct join_table *table, uint64_t now_ms, struct join_ta
     for (unsigned k = 0; k < table_n_shards(table); k++) {
         struct shard *shard = &table->shards[k];
         shard_lock(table, shard);
-        while (shard->tail < shard->head) {
+        for (uint64_t end = shard->head; shard->tail < end;) {
             const struct record *record = shard_record(shard, shard->tail);
-            if (!record->dead && record_age(record->seen, now) <= keep)
+            bool fresh = !record->dead && record_age(record->seen, now) <= keep;
+            if (fresh && record->pending && record_age((uint32_t)record->head.start_ns, now) > keep)
+                table_renew(table, shard, now, out);
+            else if (fresh)
                 break;
-            ring_evict(table, shard, now, out);
+            else
+                ring_evict(table, shard, now, out);
         }
         shard_unlock(table, shard);
     }
+}
+
+struct join_progress *join_table_progress(struct join_table *table)
+{
+    return &table->progress;
 }
 
 void join_table_stats(struct join_table *table, uint64_t now_ms, struct join_stats *ret)
@@ -1006,7 +1065,9 @@ static struct join_neighbour record_neighbour(const struct record *record,
                                        .end_ns = record->head.end_ns,
                                        .host = whereabouts->host,
                                        .container = whereabouts->container,
-                                       .service = whereabouts->service};
+                                       .service = whereabouts->service,
+                                       .thread_name = record->thread_name,
+                                       .runtime = whereabouts->runtime};
     memcpy(neighbour.trace_id, record->head.trace_id, sizeof neighbour.trace_id);
     return neighbour;
 }

@@ -10,7 +10,8 @@
  * position.
  *
  * A sample may come before its span. What it adds up to then waits in a record without a name
- * (pending), which the span takes over when it comes.
+ * (pending), which the span takes over when it comes; it waits for as long as samples keep coming,
+ * and a window more.
  */
 #pragma once
 
@@ -32,6 +33,7 @@ struct join_table;
 #define JOIN_TOP_SHOWN_MAX 20u
 #define JOIN_FUNCTIONS_MAX 16384u /* functions told apart; the others are one */
 #define JOIN_SERVICES_MAX 16384u  /* that are profiled at a time */
+#define JOIN_LOST_MAX 4096u /* spans of which it is known that samples were lost, the last ones */
 #define JOIN_FUNCTION_OTHER UINT32_MAX
 #define JOIN_NEIGHBOURS_MAX 1024u /* spans of one thread that are looked at, the newest */
 #define JOIN_FAMILY_MAX                                                                            \
@@ -93,6 +95,7 @@ enum join_where {
     JOIN_HOST,
     JOIN_CONTAINER,
     JOIN_SERVICE,
+    JOIN_RUNTIME, /* whose thread ids they are; 0: the system's */
     JOIN_WHERES,
 };
 
@@ -238,9 +241,9 @@ struct join_taken {
     bool has_value;
     bool is_part; /* of a sample with more timestamps */
     uint32_t thread, thread_name, function;
-    uint32_t host, container, service; /* of a sample that names no span */
-    uint32_t n_times, n_values;        /* at most JOIN_TIMES_MAX; values: as many, or none */
-    uint64_t value;                    /* their sum */
+    uint32_t host, container, service, runtime; /* of a sample that names no span */
+    uint32_t n_times, n_values; /* at most JOIN_TIMES_MAX; values: as many, or none */
+    uint64_t value;             /* their sum */
 };
 
 /* Keeps the timestamps of a sample that was added with `taken`; the oldest records make room. */
@@ -264,6 +267,10 @@ bool join_table_any_taken(const struct join_table *table, uint64_t now_ms);
 /* What the timestamps add up to: `value` and `n_times` of them. */
 struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
                                      uint64_t n_times);
+
+/* Whether samples of the span were lost: they came before it and nothing did for a window, or there
+ * was no room for what they add up to. */
+bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
@@ -319,7 +326,8 @@ struct join_neighbour {
     uint8_t trace_id[16];
     uint64_t span_id, parent_id; /* as in join_relative */
     uint64_t start_ns, end_ns;
-    uint32_t host, container, service; /* hashes; 0: not known */
+    uint32_t thread_name, host, container, service; /* hashes; 0: not known */
+    uint32_t runtime;                               /* as JOIN_RUNTIME */
 };
 
 /* Copies the spans that ran on a thread of a process (both known), of whatever host, newest first,
@@ -358,6 +366,24 @@ bool join_table_series(struct join_table *table, const void *key, size_t len, si
 
 /* A hash with the table's secret, never 0. */
 uint32_t join_table_hash(const struct join_table *table, const void *data, size_t len);
+
+/* What came to all who share the table, so that they can say why nothing is joined. */
+struct join_progress {
+    _Atomic unsigned signals; /* bits: of the pipelines that they stand in */
+    _Atomic bool warned;      /* that one is missing */
+    /* Spans came; samples came; some of them name a span; some say enough to infer it; a service
+     * has both; one was joined. */
+    _Atomic bool spans, samples, named, inferable, common, joined;
+};
+
+/* Sets one of them, which it mostly is. */
+static inline void join_progress_note(_Atomic bool *it)
+{
+    if (!*it)
+        *it = true;
+}
+
+struct join_progress *join_table_progress(struct join_table *table);
 
 struct join_stats {
     uint64_t spans, bytes, max_bytes, pending;
