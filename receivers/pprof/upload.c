@@ -238,7 +238,9 @@ static void on_read(struct br_intake *x, const struct br_reading *r)
                 r->n_lost, r->lost, (unsigned long long)held);
 }
 
-static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer};
+static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer},
+                                   datadog_kind = {pprof_datadog_read, PPROF_READ_NOW, on_read,
+                                                   answer};
 
 static void begin(struct br_service *self, struct br_request *request)
 {
@@ -250,7 +252,11 @@ static void begin(struct br_service *self, struct br_request *request)
                             .meter = &u->meter,
                             .signal = BR_PROFILES,
                             .format = BR_INTAKE_OTHER};
-    if (strcmp(request->path, PATH) != 0)
+    if (strcmp(request->path, PPROF_DATADOG_PATH) == 0)
+        how.kind = &datadog_kind;
+    else if (strcmp(request->path, PATH) != 0)
+        how.kind = NULL;
+    if (!how.kind)
         br_http_reply(d->http, request, &(struct br_http_answer){.status = 404});
     else if (br_http_preflight(d->http, request))
         return;

@@ -85,6 +85,8 @@ struct br_profile_source {
     bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
     bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile has no
                         duration */
+    bool datadog;    /* pprof: of one of Datadog's profilers, with its names of types, of which most are 0
+                        in most samples: a sample is left out of a type of which it has nothing */
     struct br_profile_lost *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
