@@ -50,7 +50,7 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
     return br_err_set(err, BR_EINVAL,
-                      "neither pprof, JFR, speedscope nor folded text by its content");
+                      "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
 }
 
 /* Into the builder; what it took to read goes before the item is made. */

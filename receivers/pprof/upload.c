@@ -50,6 +50,7 @@ static int read_format(struct reading *p, struct ask *ret)
         [BR_FORMAT_TRIE] = "trie",
         [BR_FORMAT_TREE] = "tree",
         [BR_FORMAT_SPEEDSCOPE] = "speedscope",
+        [BR_FORMAT_PERF_SCRIPT] = "perf",
     };
     const char *text;
     size_t len;
@@ -64,7 +65,7 @@ static int read_format(struct reading *p, struct ask *ret)
         return 0;
     }
     return br_err_set(&p->r->err, BR_EINVAL,
-                      "format must be pprof, jfr, folded, lines, trie, tree or speedscope");
+                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope or perf");
 }
 
 static int read_time(struct reading *p, const char *name, uint64_t now_ns, uint64_t *ret)
@@ -141,6 +142,7 @@ static void read_suffix(const struct ask *ask, const struct br_app_name *name,
 {
     struct br_app_type type;
     if (ask->format == BR_FORMAT_PPROF || ask->format == BR_FORMAT_JFR ||
+        ask->format >= BR_FORMAT_PERF_SCRIPT ||
         br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
         return;
     s->pyroscope_name = type.name;
