@@ -165,6 +165,12 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
  * with its sentence. */
 int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s);
 
+/* The same in two steps, of several profiles that become one item: each into the builder, and then, with
+ * the first failure or 0, all of them. */
+int pprof_build(struct br_reading *r, enum br_profile_format format,
+                const struct br_profile_source *s);
+int pprof_built(struct br_reading *r, int rc);
+
 /* --- The parts -------------------------------------------------------------------------------- */
 
 /* Scraping: this worker's targets (number modulo workers). Returns 0, BR_ENOMEM, or BR_EINVAL with
@@ -196,3 +202,7 @@ struct pprof_upload {
     struct br_log_limit lost_limit;
 };
 void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http);
+
+/* What Datadog's profilers send to their agent (datadog.c): a br_read_fn. */
+#define PPROF_DATADOG_PATH "/profiling/v1/input"
+int pprof_datadog_read(struct br_reading *r);

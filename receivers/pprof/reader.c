@@ -51,12 +51,12 @@ int pprof_guess(const uint8_t *data, size_t len, enum br_profile_format *ret, st
     if (len == 0 || br_profile_guess(data, len, ret))
         return 0;
     return br_err_set(err, BR_EINVAL,
-                      "neither pprof, JFR, speedscope nor folded text by its content");
+                      "neither pprof, JFR, speedscope, folded text nor perf script's by its content");
 }
 
 /* Into the builder; what it took to read goes before the item is made. */
-static int reader_build(struct br_reading *r, enum br_profile_format format,
-                        const struct br_profile_source *s)
+int pprof_build(struct br_reading *r, enum br_profile_format format,
+                const struct br_profile_source *s)
 {
     struct br_arena scratch;
     if (!r->bench->build)
@@ -69,8 +69,9 @@ static int reader_build(struct br_reading *r, enum br_profile_format format,
     br_arena_init(&scratch, grown(r->max_body));
     int rc = br_profile_read(r->bench->build, format, &source, &scratch, &r->err);
     br_arena_release(&scratch);
-    r->n_lost = lost.n;
-    (void)snprintf(r->lost, sizeof r->lost, "%.199s", lost.first.text);
+    if (lost.n && !r->n_lost)
+        (void)snprintf(r->lost, sizeof r->lost, "%.199s", lost.first.text);
+    r->n_lost += lost.n;
     return rc;
 }
 
@@ -88,12 +89,17 @@ static int reader_take(struct br_reading *r)
 
 int pprof_read(struct br_reading *r, enum br_profile_format format, const struct br_profile_source *s)
 {
-    int rc = s->len ? reader_build(r, format, s) : 0;
-    if (!rc && s->len && br_build_items(r->bench->build))
-        rc = reader_take(r);
-    else if (!rc && s->len && format != BR_FORMAT_PPROF)
+    int rc = s->len ? pprof_build(r, format, s) : 0;
+    if (!rc && s->len && format != BR_FORMAT_PPROF && !br_build_items(r->bench->build))
         rc = br_err_set(&r->err, BR_EINVAL, "there is no sample in it that could be understood%s",
                         format == BR_FORMAT_JFR ? ": none of its events is known" : "");
+    return pprof_built(r, rc);
+}
+
+int pprof_built(struct br_reading *r, int rc)
+{
+    if (!rc && r->bench->build && br_build_items(r->bench->build))
+        rc = reader_take(r);
     bool large = r->item && r->item->n_items > KEPT_ITEMS;
     if (large || rc == BR_ENOMEM) {
         br_build_free(r->bench->build);

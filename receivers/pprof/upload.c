@@ -50,6 +50,7 @@ static int read_format(struct reading *p, struct ask *ret)
         [BR_FORMAT_TRIE] = "trie",
         [BR_FORMAT_TREE] = "tree",
         [BR_FORMAT_SPEEDSCOPE] = "speedscope",
+        [BR_FORMAT_PERF_SCRIPT] = "perf",
     };
     const char *text;
     size_t len;
@@ -64,7 +65,7 @@ static int read_format(struct reading *p, struct ask *ret)
         return 0;
     }
     return br_err_set(&p->r->err, BR_EINVAL,
-                      "format must be pprof, jfr, folded, lines, trie, tree or speedscope");
+                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope or perf");
 }
 
 static int read_time(struct reading *p, const char *name, uint64_t now_ns, uint64_t *ret)
@@ -141,6 +142,7 @@ static void read_suffix(const struct ask *ask, const struct br_app_name *name,
 {
     struct br_app_type type;
     if (ask->format == BR_FORMAT_PPROF || ask->format == BR_FORMAT_JFR ||
+        ask->format >= BR_FORMAT_PERF_SCRIPT ||
         br_app_type_find(name->app, name->app_len, &type, NULL) != 0)
         return;
     s->pyroscope_name = type.name;
@@ -238,7 +240,9 @@ static void on_read(struct br_intake *x, const struct br_reading *r)
                 r->n_lost, r->lost, (unsigned long long)held);
 }
 
-static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer};
+static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer},
+                                   datadog_kind = {pprof_datadog_read, PPROF_READ_NOW, on_read,
+                                                   answer};
 
 static void begin(struct br_service *self, struct br_request *request)
 {
@@ -250,7 +254,11 @@ static void begin(struct br_service *self, struct br_request *request)
                             .meter = &u->meter,
                             .signal = BR_PROFILES,
                             .format = BR_INTAKE_OTHER};
-    if (strcmp(request->path, PATH) != 0)
+    if (strcmp(request->path, PPROF_DATADOG_PATH) == 0)
+        how.kind = &datadog_kind;
+    else if (strcmp(request->path, PATH) != 0)
+        how.kind = NULL;
+    if (!how.kind)
         br_http_reply(d->http, request, &(struct br_http_answer){.status = 404});
     else if (br_http_preflight(d->http, request))
         return;

@@ -103,6 +103,8 @@ struct br_pprof {
     struct br_pprof_ids mappings, functions, locations;
     uint32_t n_same; /* locations' ids from 1 to this - 1 are their indices; 0: they are not */
     bool dotnet;        /* what Pyroscope's .NET agent sends needs repairs */
+    bool datadog;       /* the types are Datadog's */
+    uint64_t nonzero;   /* of these: a bit for each type of which a sample has something */
     uint32_t is_folded; /* the attribute; 0: not needed yet */
     struct br_build_line *lines;
     uint32_t cap_lines;

@@ -19,7 +19,8 @@
 /* Bytes of an element of a list beside its text. */
 #define ELEMENT_SIZE 8u
 
-enum kind { KIND_OTHER, KIND_SPAN, KIND_PROFILE, KIND_TRACE }; /* of text labels */
+/* Datadog's ids are numbers, or their decimal texts; the others are hexadecimal texts. */
+enum kind { KIND_OTHER, KIND_SPAN, KIND_PROFILE, KIND_TRACE, KIND_NUMBER, KIND_ROOT_NUMBER };
 
 struct memo_label {
     struct br_pprof_label label;
@@ -182,7 +183,11 @@ static enum kind kind_of(const struct br_pprof *p, uint64_t key)
     static const struct {
         const char *key;
         enum kind kind;
-    } kinds[] = {{"span_id", KIND_SPAN}, {"profile_id", KIND_PROFILE}, {"trace_id", KIND_TRACE}};
+    } kinds[] = {{"span_id", KIND_SPAN},
+                 {"profile_id", KIND_PROFILE},
+                 {"trace_id", KIND_TRACE},
+                 {"span id", KIND_NUMBER},
+                 {"local root span id", KIND_ROOT_NUMBER}};
     size_t len;
     const uint8_t *text = br_pprof_text(p, key, &len);
     for (size_t i = 0; text && i < BR_COUNT(kinds); i++)
@@ -217,16 +222,46 @@ static uint32_t link_of(struct br_pprof *p, uint64_t span, uint64_t trace)
 /* The span and trace that a sample's labels name, as strings. */
 struct named {
     uint64_t span, profile, trace;
+    uint64_t number, root; /* the ids themselves; 0: there is none */
 };
 
-static void note_name(struct named *named, enum kind kind, uint64_t text)
+/* The id that a label has as a number or as a decimal text; 0 where it has none. */
+static uint64_t decimal_of(const struct br_pprof *p, const struct br_pprof_label *l)
+{
+    size_t len;
+    uint64_t id = 0;
+    const uint8_t *text = br_pprof_text(p, l->str, &len);
+    if (!l->str)
+        return l->num;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(id, 10u, &id) ||
+            __builtin_add_overflow(id, (uint64_t)(text[i] - '0'), &id))
+            return 0;
+    return id;
+}
+
+static void note_name(const struct br_pprof *p, struct named *named, enum kind kind,
+                      const struct br_pprof_label *l)
 {
     if (kind == KIND_SPAN && !named->span)
-        named->span = text;
+        named->span = l->str;
     else if (kind == KIND_PROFILE && !named->profile)
-        named->profile = text;
+        named->profile = l->str;
     else if (kind == KIND_TRACE && !named->trace)
-        named->trace = text;
+        named->trace = l->str;
+    else if (kind == KIND_NUMBER && !named->number)
+        named->number = decimal_of(p, l);
+    else if (kind == KIND_ROOT_NUMBER && !named->root)
+        named->root = decimal_of(p, l);
+}
+
+static uint32_t link_of_number(struct br_pprof *p, uint64_t number, uint64_t trace)
+{
+    uint8_t span_id[8], trace_id[16];
+    for (int i = 0; i < 8; i++)
+        span_id[i] = (uint8_t)(number >> (56 - 8 * i));
+    bool traced = trace && read_id(p, trace, trace_id, sizeof trace_id);
+    return br_build_link(p->b, traced ? trace_id : NULL, span_id);
 }
 
 /* --- Labels ----------------------------------------------------------------------------------- */
@@ -257,10 +292,10 @@ static int attribute_of(struct br_pprof *p, const struct br_pprof_label *l, stru
         int rc = br_pprof_text_attribute(p, key, l->str, &attribute);
         if (rc)
             return rc;
-        m->kind = kind_of(p, l->key);
     } else {
         attribute = br_build_attribute_int(p->b, key, (int64_t)l->num, unit);
     }
+    m->kind = kind_of(p, l->key);
     m->attribute = attribute + 1;
     return 0;
 }
@@ -327,7 +362,7 @@ static int put_group(struct br_pprof *p, const struct br_pprof_ordered *group, s
     if (rc)
         return rc;
     uint32_t attribute = m->attribute - 1;
-    note_name(named, m->kind, group->label.str);
+    note_name(p, named, m->kind, &group->label);
     if (n > 1)
         rc = list_of(p, group, n, &attribute);
     if (!rc && !add_attribute(p, attribute))
@@ -361,7 +396,7 @@ static int put_labels(struct br_pprof *p, uint32_t n, struct named *named)
         if (rc)
             return rc;
         if (m->kind)
-            note_name(named, m->kind, p->labels[i].str);
+            note_name(p, named, m->kind, &p->labels[i]);
         if (!add_attribute(p, m->attribute - 1))
             return br_pprof_no_memory(p);
     }
@@ -380,5 +415,8 @@ int br_pprof_read_labels(struct br_pprof *p, uint32_t n, uint32_t *ret_link)
     *ret_link = named.span ? link_of(p, named.span, named.trace) : 0;
     if (!*ret_link && named.profile)
         *ret_link = link_of(p, named.profile, named.trace);
+    uint64_t number = named.number ? named.number : named.root;
+    if (!*ret_link && number)
+        *ret_link = link_of_number(p, number, named.trace);
     return 0;
 }

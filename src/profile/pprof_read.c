@@ -14,7 +14,35 @@ struct types {
     uint32_t n;
     uint32_t type[BR_PPROF_MOST_TYPES], unit[BR_PPROF_MOST_TYPES]; /* strings of the builder */
     const char *names[BR_PPROF_MOST_TYPES];
+    const char *metrics[BR_PPROF_MOST_TYPES]; /* Datadog's: Pyroscope's name; NULL: as the type's */
 };
+
+/* Datadog's types by the names that the same things have in other profilers' pprofs. Numbers of samples
+ * keep theirs: beside a period of CPU time "samples" would be CPU time. */
+static const struct {
+    const char *theirs, *type, *metric;
+} datadog_types[] = {
+    {"cpu-time", "cpu", "process_cpu"},
+    {"cpu-samples", "cpu_samples", "process_cpu"},
+    {"wall-time", "wall", "wall"},
+    {"wall-samples", "wall_samples", "wall"},
+    {"alloc-space", "alloc_space", "memory"},
+    {"alloc-samples", "alloc_objects", "memory"},
+    {"heap-space", "inuse_space", "memory"},
+    {"heap-live-samples", "inuse_objects", "memory"},
+    {"lock-acquire-wait", "delay", "mutex"},
+    {"lock-acquire", "contentions", "mutex"},
+};
+
+static size_t datadog_type(const struct br_pprof *p, uint64_t i)
+{
+    size_t len, k = 0;
+    const uint8_t *text = br_pprof_text(p, i, &len);
+    while (k < BR_COUNT(datadog_types) &&
+           (len != strlen(datadog_types[k].theirs) || memcmp(text, datadog_types[k].theirs, len) != 0))
+        k++;
+    return k;
+}
 
 static int invalid(struct br_pprof *p, const char *what)
 {
@@ -89,7 +117,8 @@ static bool is_dotnet(const struct br_pprof *p)
     return false;
 }
 
-/* A terminated copy of a type's name, "inuse-space" as "inuse_space" where it comes from .NET. */
+/* A terminated copy of a type's name, "inuse-space" as "inuse_space" where it comes from .NET or is
+ * Datadog's. */
 static int read_name(struct br_pprof *p, uint64_t i, const char **ret)
 {
     size_t len;
@@ -98,7 +127,7 @@ static int read_name(struct br_pprof *p, uint64_t i, const char **ret)
         return br_err_set(p->err, BR_EINVAL, "pprof: a sample type's name has more than %u bytes",
                           BR_PPROF_MOST_NAME);
     char *name = br_arena_strndup(p->arena, (const char *)text, len);
-    for (char *c = name; c && *c && p->dotnet; c++)
+    for (char *c = name; c && *c && (p->dotnet || p->datadog); c++)
         if (*c == '-')
             *c = '_';
     *ret = name;
@@ -109,16 +138,38 @@ static int read_type(struct br_pprof *p, struct types *t, const struct br_field 
 {
     uint64_t type, unit;
     int rc = read_value_type(p, f, &type, &unit);
+    size_t theirs = !rc && p->datadog ? datadog_type(p, type) : BR_COUNT(datadog_types);
     if (!rc)
         rc = read_name(p, type, &t->names[t->n]);
     if (rc)
         return rc;
+    t->metrics[t->n] = NULL;
+    if (theirs < BR_COUNT(datadog_types)) {
+        t->names[t->n] = datadog_types[theirs].type;
+        t->metrics[t->n] = datadog_types[theirs].metric;
+    }
     const char *name = t->names[t->n];
-    if (p->dotnet)
+    if (p->dotnet || p->datadog)
         t->type[t->n] = br_build_string(p->b, name, strlen(name));
     else if (!br_pprof_string(p, type, "sample type", &t->type[t->n]))
         return BR_EINVAL;
     return br_pprof_string(p, unit, "sample type", &t->unit[t->n]) ? 0 : BR_EINVAL;
+}
+
+/* Their Go profiler's pprofs are Go's own. */
+static bool is_datadog(const struct br_pprof *p)
+{
+    const struct br_pprof_range *r = &p->ranges[BR_PPROF_SAMPLE_TYPE];
+    const uint8_t *at = r->start;
+    struct br_field f;
+    uint64_t v[3];
+    while (p->source->datadog && br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f)) {
+        v[1] = 0;
+        if (br_pprof_scalars(f.data, f.data + f.value, v, 2) && v[1] < p->n_strings &&
+            datadog_type(p, v[1]) < BR_COUNT(datadog_types))
+            return true;
+    }
+    return false;
 }
 
 static int read_types(struct br_pprof *p, struct types *t)
@@ -132,6 +183,7 @@ static int read_types(struct br_pprof *p, struct types *t)
     if (r->n > BR_PPROF_MOST_TYPES)
         return br_err_set(p->err, BR_EINVAL, "pprof: more than %u sample types",
                           BR_PPROF_MOST_TYPES);
+    p->datadog = is_datadog(p);
     for (; !rc && br_pprof_next(&at, r->end, BR_SCAN_LEN(BR_PPROF_SAMPLE_TYPE), &f); t->n++)
         rc = read_type(p, t, &f);
     return rc;
@@ -182,14 +234,15 @@ static int open_scope(struct br_pprof *p, const struct types *t)
     int rc = 0;
     if (len)
         rc = br_add_string(p->arena, &a, 3, BR_SCOPE_DEFAULT_SAMPLE_TYPE, text, len);
-    if (!rc)
+    if (!rc && !p->datadog)
         rc = add_order(p, &a, t->n);
     if (!rc)
         rc = add_name(p, &a, t);
     if (rc)
         return br_pprof_no_memory(p);
     br_build_resource(p->b, p->source->resource);
-    br_build_scope(p->b, NULL, NULL, &a);
+    if (!p->datadog)
+        br_build_scope(p->b, NULL, NULL, &a);
     return 0;
 }
 
@@ -319,8 +372,12 @@ static int read_period(struct br_pprof *p, struct br_build_profile *profile)
         int rc = read_value_type(p, &f, &type, &unit);
         if (rc)
             return rc;
-        if (!br_pprof_string(p, type, "period type", &profile->period_type) ||
-            !br_pprof_string(p, unit, "period type", &profile->period_unit))
+        size_t theirs = p->datadog ? datadog_type(p, type) : BR_COUNT(datadog_types);
+        if (theirs < BR_COUNT(datadog_types))
+            profile->period_type = key_of(p, datadog_types[theirs].type);
+        else if (!br_pprof_string(p, type, "period type", &profile->period_type))
+            return BR_EINVAL;
+        if (!br_pprof_string(p, unit, "period type", &profile->period_unit))
             return BR_EINVAL;
     }
     profile->period = (int64_t)p->scalars[BR_PPROF_PERIOD];
@@ -341,6 +398,16 @@ static size_t buffer_size(size_t len)
     return len + len / 4;
 }
 
+/* What each of Datadog's types is is said of that type alone. */
+static bool open_type_scope(struct br_pprof *p, const char *metric)
+{
+    struct br_addition a = {0};
+    if (br_add_string(p->arena, &a, 3, BR_SCOPE_PYROSCOPE_METRIC, metric, strlen(metric)) != 0)
+        return false;
+    br_build_scope(p->b, NULL, NULL, &a);
+    return true;
+}
+
 static int put_profiles(struct br_pprof *p, const struct types *t)
 {
     uint32_t attributes[ATTRIBUTES_MAX];
@@ -359,6 +426,10 @@ static int put_profiles(struct br_pprof *p, const struct types *t)
     if (!rc)
         br_build_reserve(p->b, size);
     for (uint32_t i = 0; i < t->n && !rc; i++) {
+        if (p->datadog && !(p->nonzero >> i & 1))
+            continue;
+        if (p->datadog && !open_type_scope(p, t->metrics[i] ? t->metrics[i] : t->names[i]))
+            return br_pprof_no_memory(p);
         profile.type = t->type[i];
         profile.unit = t->unit[i];
         profile.n_attributes = n;

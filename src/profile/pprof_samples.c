@@ -204,7 +204,10 @@ static int put_record(struct br_pprof *p, const struct reading *r, uint32_t stac
     o = br_put_length_before(prefix, o);
     for (uint32_t i = 0; i < r->n_values; i++) {
         o = br_put_varint(o, r->values[i]);
+        if (p->datadog && !r->values[i])
+            continue;
         p->records.size += br_build_prefixed_size(len, r->values[i]);
+        p->nonzero |= (uint64_t)1 << i;
     }
     p->records.last->len = (size_t)(o - p->records.last->data);
     return 0;
@@ -225,7 +228,8 @@ static const uint8_t *put_sample(struct br_pprof *p, const uint8_t *at, const ui
             while (*at++ & 0x80)
                 ;
     }
-    br_build_prefixed(p->b, prefix, len, (int64_t)value);
+    if (value || !p->datadog)
+        br_build_prefixed(p->b, prefix, len, (int64_t)value);
     return at;
 }
 

@@ -24,6 +24,7 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_TRIE] = br_trie_read,
     [BR_FORMAT_TREE] = br_tree_read,
     [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
+    [BR_FORMAT_PERF_SCRIPT] = br_perf_script_read,
 };
 
 /* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
@@ -131,6 +132,8 @@ bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *r
         *ret = BR_FORMAT_PPROF;
     else if (is_json_object(data, end))
         *ret = BR_FORMAT_SPEEDSCOPE;
+    else if (br_perf_script_is((const char *)data, len))
+        *ret = BR_FORMAT_PERF_SCRIPT;
     else if (is_folded(data, end))
         *ret = BR_FORMAT_FOLDED;
     else if (is_pprof(data, end))

@@ -48,6 +48,7 @@ enum br_profile_format {
     BR_FORMAT_TRIE,
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
+    BR_FORMAT_PERF_SCRIPT,
 };
 
 /* What a Pyroscope client says of one sample type ("sample_type_config"). */
@@ -85,6 +86,8 @@ struct br_profile_source {
     bool counts_on;  /* pprof: what Go's runtime counts (alloc_*, contentions, delay) is */
     bool from_file;  /* pprof: nobody said more than the bytes do, so that it is where the profile has no
                         duration */
+    bool datadog;    /* pprof: of one of Datadog's profilers, with its names of types, of which most are 0
+                        in most samples: a sample is left out of a type of which it has nothing */
     struct br_profile_lost *lost; /* pprof, and torn chunks of JFR: is added to; NULL: nobody asks */
 };
 
@@ -106,9 +109,13 @@ int br_profile_read(struct br_build *b, enum br_profile_format format,
 typedef int br_profile_read_fn(struct br_build *b, const struct br_profile_source *s,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
-    br_tree_read, br_speedscope_read;
+    br_tree_read, br_speedscope_read, br_perf_script_read;
 
-/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope or folded text.
+/* True when the first line that says something is a sample as `perf script` prints it. */
+bool br_perf_script_is(const char *text, size_t len);
+
+/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, perf script's or
+ * folded text.
  * False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 

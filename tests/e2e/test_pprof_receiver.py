@@ -2,15 +2,19 @@
 """Receiver pprof: a Go program scraped over the network, a folder, uploads."""
 
 import gzip
+import json
 import os
 import pathlib
 import re
 import subprocess
 
 import pytest
+import zstandard
 
 import clients
+import ingest
 import otlp
+import pprof
 from braid import DEADLINE_S, until
 from scraped import OFF, config, functions, go_program, of_type, samples, target
 
@@ -250,6 +254,70 @@ def test_upload_as_the_readme_says(braid, sink, tmp_path):
     assert samples(sink)[0]["resource"] == {"service.name": "shop", "env": "prod"}
     refused = clients.http(address, "/v1/profiles/upload", b"\x01\x02", None)
     assert refused.code == 400 and b"neither pprof" in refused.body
+    server.stop()
+
+
+# --- Datadog's profilers
+
+DATADOG = "/profiling/v1/input"
+EVENT = {"version": "4", "family": "python", "attachments": ["profile.pprof"],
+         "tags_profiler": "env:prod,service:shop,version:1.2,process_id:7,runtime-id:r,endless:x,broken"}
+
+
+def datadog_pprof():
+    """A sample in a span, whose id is over 2^63, of the thread's CPU time; one of memory; one of nothing."""
+    profile = pprof.Profile(time_nanos=START_NS, duration_nanos=10**9, period=1)
+    strings = ["", "cpu-time", "nanoseconds", "cpu-samples", "count", "alloc-space", "bytes", "gpu-time", "main",
+               "span id", "local root span id", "thread name", "MainThread", "12"]
+    profile.string_table.extend(strings)
+    for kind, unit in ((1, 2), (3, 4), (5, 6), (7, 2)):
+        profile.sample_type.add(type=kind, unit=unit)
+    profile.period_type.type, profile.period_type.unit = 1, 2
+    profile.function.add(id=1, name=8)
+    profile.location.add(id=1).line.add(function_id=1)
+    sample = profile.sample.add(location_id=[1], value=[5000, 1, 0, 0])
+    sample.label.add(key=9, num=SPAN - 2**64)
+    sample.label.add(key=10, num=11)
+    sample.label.add(key=11, str=12)
+    profile.sample.add(location_id=[1], value=[0, 0, 64, 0]).label.add(key=10, str=13)  # as dd-trace-go has it
+    profile.sample.add(location_id=[1], value=[0, 0, 0, 0])
+    return profile.SerializeToString()
+
+
+SPAN = 0xfedcba9876543210
+START_NS = 1_700_000_000_000_000_000
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+def test_datadog(braid, sink, pack):
+    kind, body = ingest.form(**{"event": json.dumps(EVENT).encode(), "code-provenance.json": b"{}",
+                                "profile.pprof": pack(datadog_pprof())})
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    answer = ingest.http1(server.address("http", "receiver/pprof"), DATADOG, body, {"content-type": kind})
+    assert (answer.code, answer.body) == (200, b"")
+    server.stop()
+    found = sorted(samples(sink), key=lambda each: each["type"])
+    assert [(each["scope"][1]["pyroscope.metric"], *each["type"], *each["values"], each["link"][1]) for each in found] == [
+        ("memory", "alloc_space", "bytes", 64, f"{12:016x}"),
+        ("process_cpu", "cpu", "nanoseconds", 5000, f"{SPAN:016x}"),
+        ("process_cpu", "cpu_samples", "count", 1, f"{SPAN:016x}")]
+    assert found[1]["period_type"] == ("cpu", "nanoseconds") and found[1]["profile"][:2] == (START_NS, 10**9)
+    assert found[1]["attributes"]["thread name"] == ("MainThread", "")
+    assert found[0]["resource"] == {"service.name": "shop", "deployment.environment.name": "prod",
+                                    "service.version": "1.2", "process.pid": "7", "service.instance.id": "r"}
+
+
+@pytest.mark.parametrize("fields, why", [
+    ({"profile.pprof": b""}, "no field event"), ({"event": b"{}"}, "no profile"),
+    ({"event": b"[]", "profile.pprof": b""}, "event.json: "), ({"event": b"{", "profile.pprof": b""}, "event.json: "),
+    ({"event": b"{}", "profile.pprof": b"\4\"M\x18lz4"}, "file profile.pprof: neither a pprof nor a recording"),
+    ({"event": b"{}", "profile.pprof": b"\x28\xb5\x2f\xfd"}, "file profile.pprof: "),
+])
+def test_datadog_refused(braid, sink, fields, why):
+    kind, body = ingest.form(**fields)
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    answer = ingest.http1(server.address("http", "receiver/pprof"), DATADOG, body, {"content-type": kind})
+    assert answer.code == 400 and why in answer.body.decode()
     server.stop()
 
 

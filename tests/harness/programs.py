@@ -46,6 +46,14 @@ def run(name, pyroscope, otlp):
     return _said(command, env)
 
 
+def datadog(address):
+    """Runs a program under Datadog's profiler, whose agent is at the address."""
+    command = [str(_BUILT / "python-datadog" / "bin" / "python"), str(_HERE / "python" / "datadog.py")]
+    return _said(command, {"DD_TRACE_AGENT_URL": f"http://{address}", "DD_SERVICE": "shop", "DD_ENV": "test",
+                           "DD_PROFILING_UPLOAD_INTERVAL": "1", "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false",
+                           "DD_REMOTE_CONFIGURATION_ENABLED": "false", "SECONDS": SECONDS})
+
+
 def serve(address, otlp):
     """Runs the Go program with net/http/pprof on the address, until its CPU was profiled twice."""
     return _said(SDKS["go"][0], {"SERVE": address, "OTLP": f"http://{otlp}"})

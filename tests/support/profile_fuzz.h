@@ -51,6 +51,7 @@ static inline void profile_fuzz(br_profile_read_fn *read, const uint8_t *data, s
                                              .len = size - 1,
                                              .from_pyroscope = data[0] & 1,
                                              .cumulative = data[0] & 2,
+                                             .datadog = data[0] & 32,
                                              .spy_name = spies[data[0] >> 2 & 3]};
     enum br_profile_format format;
     profile_fuzz_require(item != NULL);

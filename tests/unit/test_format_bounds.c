@@ -805,6 +805,47 @@ static void shape_folded_long_lines(struct body *b, size_t size)
     put_bytes(&b->data, 0xff, size / 2);
 }
 
+/* --- perf script ------------------------------------------------------------------------------ */
+
+static void perf_repeat(struct body *b, size_t size, const char *text)
+{
+    b->format = BR_FORMAT_PERF_SCRIPT;
+    while (b->data.len < size)
+        wire_raw(&b->data, text, strlen(text));
+}
+
+static void shape_perf_samples(struct body *b, size_t size)
+{
+    perf_repeat(b, size, "a 1 1.0: 1 c:\n\n");
+}
+
+static void shape_perf_frames(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_PERF_SCRIPT;
+    wire_raw(&b->data, "a 1 1.0: 1 c:\n", 14);
+    perf_repeat(b, size, " 1\n");
+}
+
+/* Each a function, a mapping and a location of its own. */
+static void shape_perf_names(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_PERF_SCRIPT;
+    for (unsigned i = 0; b->data.len < size; i++) {
+        char text[96];
+        (void)snprintf(text, sizeof text, "a%u %u 1.0: 1 c:\n 1 f%u (m%u)\n\n", i, i, i, i);
+        wire_raw(&b->data, text, strlen(text));
+    }
+}
+
+/* Words that look like threads, before one that looks like nothing. */
+static void shape_perf_words(struct body *b, size_t size)
+{
+    b->format = BR_FORMAT_PERF_SCRIPT;
+    perf_repeat(b, size / 2, "1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.0: 1 c:\n\n");
+    wire_raw(&b->data, "a 1 1 1 1 1 1 ", 14);
+    put_bytes(&b->data, 'x', size / 2);
+}
+
 /* --- speedscope ------------------------------------------------------------------------------- */
 
 #define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
@@ -955,6 +996,10 @@ static const struct {
     SHAPE(folded_depth),
     SHAPE(folded_frames),
     SHAPE(folded_long_lines),
+    SHAPE(perf_samples),
+    SHAPE(perf_frames),
+    SHAPE(perf_names),
+    SHAPE(perf_words),
     SHAPE(speedscope_events),
     SHAPE(speedscope_samples),
     SHAPE(speedscope_depth),

@@ -152,7 +152,7 @@ static void test_refused(void **state)
         unsigned status;
     } cases[] = {
         {UPLOAD, "{\"a\": 1}", "not a speedscope file", 400},
-        {UPLOAD, "\x01\x02", "neither pprof, JFR, speedscope nor folded text", 400},
+        {UPLOAD, "\x01\x02", "neither pprof, JFR, speedscope, folded text", 400},
         {UPLOAD "?format=pprof", "\xff\xff", "pprof: ", 400},
         {UPLOAD "?format=jfr", "nothing", "", 400},
         {UPLOAD "?format=svg", FOLDED, "format must be pprof, jfr,", 400},

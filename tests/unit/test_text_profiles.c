@@ -297,6 +297,79 @@ static void test_tree(void **state)
             "not a tree: more children than there are bytes at byte 0");
 }
 
+/* --- perf script ------------------------------------------------------------------------------ */
+
+/* As perf 6.1 prints it: two events in turn, with and without a process, a CPU and a period, a name with
+ * blanks, frames of C++ and without a name, a sample without frames, and one on a line of its own. */
+#define PERF                                                                                       \
+    "# captured on    : now\n\n"                                                                  \
+    "node 23885 17174.794111:   10101010 cpu-clock: \n"                                            \
+    "\t           8f0cf leaf+0x3f (/usr/lib/libc.so.6)\n"                                         \
+    "\t           16cc8 ns::f(int, char) const+0x685 (/usr/bin/a b)\n"                            \
+    "\t           16cd0 [unknown] (/usr/bin/node)\n\n"                                           \
+    "Web Content 7 1/12 [003] 17174.894111:  250000 cycles:u: \r\n"                               \
+    "\t 16cd0 main (inlined)\r\n\r\n"                                                          \
+    "node 23885 17174.994111111:   10101010 cpu-clock:pppH: \n\n"                                 \
+    "swapper     0 [000] 17175.000000:          1 cycles:u:  ffffffff81 idle+0x1 ([kernel])\n"
+
+static void test_perf_script(void **state)
+{
+    (void)state;
+    struct br_profile_source s = {.start_ns = 1, .end_ns = 20000000000};
+    reads_text(br_perf_script_read, s, PERF,
+               "resource\n"
+               "scope pyroscope.metric=process_cpu\n"
+               "profile cpu nanoseconds period cpu nanoseconds 10101010 time 19794111000 "
+               "duration 205889000\n"
+               " 10101010 {thread.name=node thread.id=23885}\n"
+               "[unknown];ns::f(int, char) const;leaf 10101010 {thread.name=node thread.id=23885}\n"
+               "scope\n"
+               "profile cycles:u count time 19794111000 duration 205889000\n"
+               "idle 1 {thread.name=swapper thread.id=0}\n"
+               "main 250000 {thread.name=Web Content 7 thread.id=12 process.pid=1}\n");
+    reads_text(br_perf_script_read, s, "", "");
+    reads_text(br_perf_script_read, s, "# nothing\n\n", "");
+}
+
+static void test_perf_script_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"main;work 3\n", "node 1 cycles\n", "1 1\n", "a b c d: e\n",
+                                      "\t 8f0cf leaf (x)\n"};
+    struct br_profile_source s = {.end_ns = 1};
+    for (size_t i = 0; i < BR_COUNT(bad); i++)
+        reads_text(br_perf_script_read, s, bad[i],
+                   "line 1: neither a sample nor a frame of one as perf script prints them");
+    reads_text(br_perf_script_read, s, "a 1 1.0: 1 c:\n\tnothing\n",
+               "line 2: neither a sample nor a frame of one as perf script prints them");
+    char text[4096] = "";
+    for (unsigned i = 0; i < 65; i++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "a 1 1.0: 1 c%u:\n\n", i);
+    reads_text(br_perf_script_read, s, text,
+               "line 129: more than 64 events, or frames of a sample");
+}
+
+static void perf_without_memory(void *arg)
+{
+    (void)arg;
+    struct br_arena arena = {0};
+    struct br_err err = {0};
+    struct br_profile_source s = {.data = (const uint8_t *)PERF, .len = sizeof PERF - 1};
+    fault_start();
+    struct br_build *b = br_build_new(&host, 1 << 20);
+    int rc = b ? br_perf_script_read(b, &s, &arena, &err) : BR_ENOMEM;
+    fault_stop();
+    assert_true(rc == (fault_failed() ? BR_ENOMEM : 0) || rc == 0);
+    br_arena_release(&arena);
+    br_build_free(b);
+}
+
+static void test_perf_script_without_memory(void **state)
+{
+    (void)state;
+    fault_each("perf script", perf_without_memory, NULL);
+}
+
 /* --- speedscope ------------------------------------------------------------------------------- */
 
 #define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
@@ -648,6 +721,9 @@ int main(void)
         cmocka_unit_test(test_folded_refused),   cmocka_unit_test(test_lines),
         cmocka_unit_test(test_pyroscope),        cmocka_unit_test(test_trie),
         cmocka_unit_test(test_trie_refused),     cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_perf_script),
+        cmocka_unit_test(test_perf_script_refused),
+        cmocka_unit_test(test_perf_script_without_memory),
         cmocka_unit_test(test_speedscope),       cmocka_unit_test(test_speedscope_units),
         cmocka_unit_test(test_speedscope_label), cmocka_unit_test(test_speedscope_refused),
         cmocka_unit_test(test_speedscope_values),

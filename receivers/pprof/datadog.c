@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * POST /profiling/v1/input, to which Datadog's profilers send: a form with event.json, whose tags say
+ * where it comes from, and files beside it, of which pprofs and recordings of the JVM are read. Each may
+ * be compressed by gzip or zstd. Source: what dd-trace-py 4, dd-trace-go 2 and libdatadog send.
+ */
+#include <string.h>
+
+#include "ingest/pieces.h"
+#include "otlp/json_scan.h"
+#include "receivers/pprof/pprof.h"
+#include "wire/multipart.h"
+
+#define FILES_MAX 16
+#define DEPTH_MAX 32
+#define TAGS_MAX (64u << 10) /* bytes */
+
+/* --- The event -------------------------------------------------------------------------------- */
+
+/* Tags by the names that OpenTelemetry has for them. */
+static const struct {
+    const char *tag, *label;
+} datadog_labels[] = {
+    {"service", "service_name"},         {"env", "deployment.environment.name"},
+    {"version", "service.version"},      {"runtime-id", "service.instance.id"},
+    {"host", "host.name"},               {"process_id", "process.pid"},
+    {"runtime", "process.runtime.name"}, {"runtime_version", "process.runtime.version"},
+    {"language", "telemetry.sdk.language"},
+};
+
+static const char *datadog_label(const char *tag, size_t len)
+{
+    for (size_t i = 0; i < BR_COUNT(datadog_labels); i++)
+        if (strlen(datadog_labels[i].tag) == len && memcmp(datadog_labels[i].tag, tag, len) == 0)
+            return datadog_labels[i].label;
+    return NULL;
+}
+
+/* "env:prod,service:shop,...". What is for their own backend (no name in the table) is left out, as every
+ * label would be one of the series. */
+static int datadog_resource(struct br_reading *r, const char *text, size_t len,
+                            struct br_arena *arena, struct br_addition *ret)
+{
+    struct br_label labels[BR_COUNT(datadog_labels)];
+    const char *end = text + len;
+    size_t n = 0;
+    while (text < end && n < BR_COUNT(labels)) {
+        const char *comma = memchr(text, ',', (size_t)(end - text)), *stop = comma ? comma : end;
+        const char *colon = memchr(text, ':', (size_t)(stop - text));
+        const char *label = colon ? datadog_label(text, (size_t)(colon - text)) : NULL;
+        if (label && colon + 1 < stop)
+            labels[n++] =
+                (struct br_label){label, strlen(label), colon + 1, (size_t)(stop - colon - 1)};
+        text = comma ? comma + 1 : end;
+    }
+    int rc = br_labels_resource(arena, labels, n, ret);
+    return rc ? br_err_set(&r->err, rc, "event.json: tags that are too long, or no memory for them")
+              : 0;
+}
+
+/* The text of the member `tags_profiler`; the last one counts. */
+static int datadog_tags(struct br_reading *r, const struct br_form_field *event,
+                        struct br_json_token *ret)
+{
+    static const char wanted[] = "tags_profiler";
+    struct br_json_scan s;
+    struct br_json_token name, value;
+    bool more = true;
+    *ret = (struct br_json_token){.type = BR_JSON_NULL};
+    int rc = br_json_scan_init(&s, (const char *)event->data, event->len, DEPTH_MAX, &r->err);
+    if (!rc)
+        rc = br_json_scan_value(&s, &value);
+    if (!rc && value.type != BR_JSON_OBJECT)
+        rc = br_json_scan_fail(&s, "it is no object");
+    if (!rc)
+        rc = br_json_scan_enter(&s);
+    for (bool first = true; !rc; first = false) {
+        rc = br_json_scan_more(&s, '}', first, &more);
+        if (rc || !more)
+            break;
+        rc = br_json_scan_name(&s, &name);
+        if (!rc)
+            rc = br_json_scan_value(&s, &value);
+        if (rc)
+            break;
+        if (!name.escaped && name.len == sizeof wanted - 1 &&
+            memcmp(name.text, wanted, name.len) == 0)
+            *ret = value;
+        rc = br_json_scan_skip(&s, &value);
+    }
+    return rc ? rc : br_json_scan_end(&s);
+}
+
+static int datadog_event(struct br_reading *r, const struct br_form_field *event,
+                         struct br_arena *arena, struct br_addition *ret)
+{
+    struct br_json_token tags;
+    int rc = datadog_tags(r, event, &tags);
+    if (rc) {
+        br_err_prefix(&r->err, "event.json: ");
+        return rc;
+    }
+    if (tags.type != BR_JSON_STRING)
+        return 0;
+    if (tags.len > TAGS_MAX)
+        return br_err_set(&r->err, BR_EINVAL, "event.json: more than %u bytes of tags", TAGS_MAX);
+    char *plain = br_arena_alloc(arena, tags.len + 1);
+    if (!plain)
+        return br_err_set(&r->err, BR_ENOMEM, "out of memory");
+    size_t len = br_json_plain(tags.text, tags.len, plain);
+    return datadog_resource(r, plain, len, arena, ret);
+}
+
+/* --- The files -------------------------------------------------------------------------------- */
+
+static enum br_encoding datadog_encoding(const struct br_form_field *file)
+{
+    static const uint8_t zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    if (pprof_is_gzip(file->data, file->len))
+        return BR_ENCODING_GZIP;
+    return file->len >= sizeof zstd && memcmp(file->data, zstd, sizeof zstd) == 0
+               ? BR_ENCODING_ZSTD
+               : BR_ENCODING_NONE;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Beside profiles there are lists of libraries, figures, and traces of Go's scheduler. */
+static bool is_profile(const struct br_form_field *file)
+{
+    return ends_with(file->name, ".pprof") || ends_with(file->name, ".jfr") ||
+           strcmp(file->name, "main") == 0;
+}
+
+static int datadog_plain(struct br_reading *r, struct br_profile_source *s)
+{
+    enum br_profile_format format;
+    if (s->len == 0)
+        return 0;
+    if (!br_profile_guess(s->data, s->len, &format) ||
+        (format != BR_FORMAT_PPROF && format != BR_FORMAT_JFR))
+        return br_err_set(&r->err, BR_EINVAL, "neither a pprof nor a recording");
+    s->datadog = format == BR_FORMAT_PPROF;
+    return pprof_build(r, format, s);
+}
+
+static int datadog_file(struct br_reading *r, const struct br_form_field *file,
+                        const struct br_addition *resource)
+{
+    struct br_profile_source s = {.data = file->data,
+                                  .len = file->len,
+                                  .resource = resource,
+                                  .start_ns = r->now_ns,
+                                  .end_ns = r->now_ns};
+    enum br_encoding encoding = datadog_encoding(file);
+    struct br_buf *plain = NULL;
+    int rc = 0;
+    if (encoding != BR_ENCODING_NONE) {
+        rc = br_reading_decompress(r, encoding, file->data, file->len, &plain);
+        s.data = plain ? plain->data : NULL;
+        s.len = plain ? plain->len : 0;
+    }
+    if (!rc)
+        rc = datadog_plain(r, &s);
+    if (rc)
+        br_err_prefix(&r->err, "file %s: ", file->name);
+    br_buf_unref(plain);
+    return rc;
+}
+
+/* --- The form --------------------------------------------------------------------------------- */
+
+static int datadog_form(struct br_reading *r, struct br_form_field *fields, size_t *ret_n)
+{
+    char boundary[BR_BOUNDARY_MAX + 1];
+    const struct br_buf *body = br_reading_bytes(r);
+    int rc = br_multipart_boundary(br_request_header(r->asked, "content-type"), boundary, &r->err);
+    return rc ? rc
+              : br_multipart_parse(boundary, body->data, body->len, fields, FILES_MAX, ret_n,
+                                   &r->err);
+}
+
+static int datadog_read(struct br_reading *r, struct br_arena *arena)
+{
+    struct br_form_field fields[FILES_MAX];
+    struct br_addition resource = {0};
+    size_t n = 0, n_read = 0;
+    int rc = br_reading_unpack(r);
+    if (!rc)
+        rc = datadog_form(r, fields, &n);
+    const struct br_form_field *event = rc ? NULL : br_form_find(fields, n, "event");
+    if (!rc && !event)
+        return br_err_set(&r->err, BR_EINVAL, "the form has no field event");
+    if (!rc)
+        rc = datadog_event(r, event, arena, &resource);
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (!is_profile(&fields[i]))
+            continue;
+        n_read++;
+        rc = datadog_file(r, &fields[i], &resource);
+    }
+    return rc || n_read ? rc : br_err_set(&r->err, BR_EINVAL, "the form has no profile");
+}
+
+int pprof_datadog_read(struct br_reading *r)
+{
+    struct br_arena arena;
+    br_arena_init(&arena, 4 * TAGS_MAX);
+    int rc = pprof_built(r, datadog_read(r, &arena));
+    br_arena_release(&arena);
+    if (!rc && !r->item)
+        rc = (r->item = br_item_new(r->host, BR_PROFILES)) ? 0 : BR_ENOMEM;
+    return rc ? rc : br_pieces_cut(r, NULL);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/timed.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/protobuf.h"
+
+#define DAY_CLOCK_NS UINT64_C(1000000000000000000) /* 2001: no machine has run so long */
+
+#define BLOCK_MIN 512u
+#define BLOCK_MAX 65536u
+#define SAMPLE_MAX ((BR_TIMED_ATTRIBUTES + 3) * BR_VARINT_MAX)
+
+/* A sample is a row of varints: stack, attributes, value, and how much later than the one before. */
+struct br_timed_block {
+    struct br_timed_block *next;
+    uint32_t len, size;
+    uint8_t data[];
+};
+
+static uint8_t *timed_room(struct br_timed_type *type)
+{
+    struct br_timed_block *last = type->last;
+    if (last && last->size - last->len >= SAMPLE_MAX)
+        return last->data + last->len;
+    uint32_t size = last ? last->size * 2 : BLOCK_MIN;
+    size = size < BLOCK_MAX ? size : BLOCK_MAX;
+    struct br_timed_block *block = br_malloc(sizeof *block + size);
+    if (!block)
+        return NULL;
+    *block = (struct br_timed_block){.size = size};
+    *(last ? &last->next : &type->first) = block;
+    type->last = block;
+    return block->data;
+}
+
+/* Small steps of either direction are small. */
+static uint64_t timed_zigzag(uint64_t v)
+{
+    return v << 1 ^ (0 - (v >> 63));
+}
+
+static uint64_t timed_unzigzag(uint64_t v)
+{
+    return v >> 1 ^ (0 - (v & 1));
+}
+
+int br_timed_add(struct br_timed *t, const struct br_timed_sample *sample)
+{
+    struct br_timed_type *type = &t->types[sample->type];
+    uint8_t *o = timed_room(type);
+    if (!o)
+        return BR_ENOMEM;
+    o = br_put_varint(o, sample->stack);
+    for (uint32_t i = 0; i < BR_TIMED_ATTRIBUTES; i++)
+        o = br_put_varint(o, sample->attributes[i]);
+    o = br_put_varint(o, (uint64_t)sample->value);
+    o = br_put_varint(o, timed_zigzag(sample->time_ns - type->last_ns));
+    type->last->len = (uint32_t)(o - type->last->data);
+    type->last_ns = sample->time_ns;
+    if (t->n++ == 0 || sample->time_ns < t->first_ns)
+        t->first_ns = sample->time_ns;
+    if (sample->time_ns > t->last_ns)
+        t->last_ns = sample->time_ns;
+    return 0;
+}
+
+static void timed_free(struct br_timed_type *type)
+{
+    for (struct br_timed_block *block = type->first, *next; block; block = next) {
+        next = block->next;
+        br_free(block);
+    }
+    type->first = type->last = NULL;
+}
+
+void br_timed_release(struct br_timed *t)
+{
+    for (uint32_t i = 0; i < t->n_types; i++)
+        timed_free(&t->types[i]);
+    *t = (struct br_timed){0};
+}
+
+static uint32_t timed_string(struct br_build *b, const char *text)
+{
+    return text ? br_build_string(b, text, strlen(text)) : 0;
+}
+
+/* What has to be added to a time of the file's clock; it wraps. */
+static uint64_t timed_shift(const struct br_timed *t, const struct br_profile_source *s)
+{
+    return t->last_ns >= DAY_CLOCK_NS || s->end_ns < t->last_ns - t->first_ns ? 0
+                                                                              : s->end_ns - t->last_ns;
+}
+
+static int timed_scope(struct br_timed *t, const struct br_timed_type *type,
+                       const struct br_profile_source *source, struct br_arena *scratch)
+{
+    struct br_addition scope = {0};
+    const char *name = source->pyroscope_name ? source->pyroscope_name : type->metric;
+    const char *key = source->pyroscope_name ? BR_SCOPE_PYROSCOPE_NAME : BR_SCOPE_PYROSCOPE_METRIC;
+    if (name && br_add_string(scratch, &scope, 3, key, name, strlen(name)) != 0)
+        return BR_ENOMEM;
+    br_build_scope(t->build, NULL, NULL, &scope);
+    return 0;
+}
+
+/* What was packed here is well-formed. */
+static const uint8_t *timed_unpack(const uint8_t *p, const uint8_t *end, uint64_t *time_ns,
+                                   struct br_timed_sample *ret)
+{
+    uint64_t v[BR_TIMED_ATTRIBUTES + 3];
+    for (size_t i = 0; i < BR_COUNT(v); i++)
+        p = br_varint(p, end, &v[i]);
+    *ret = (struct br_timed_sample){.stack = (uint32_t)v[0],
+                                    .value = (int64_t)v[BR_TIMED_ATTRIBUTES + 1]};
+    for (size_t i = 0; i < BR_TIMED_ATTRIBUTES; i++)
+        ret->attributes[i] = (uint32_t)v[1 + i];
+    ret->time_ns = *time_ns += timed_unzigzag(v[BR_TIMED_ATTRIBUTES + 2]);
+    return p;
+}
+
+static void timed_put(struct br_timed *t, const struct br_timed_sample *from, uint64_t shift)
+{
+    uint32_t attributes[BR_TIMED_ATTRIBUTES];
+    uint64_t time_ns = from->time_ns + shift;
+    struct br_build_sample sample = {.stack = from->stack,
+                                     .attributes = attributes,
+                                     .values = &from->value,
+                                     .n_values = 1,
+                                     .times_ns = &time_ns,
+                                     .n_times = 1};
+    for (uint32_t k = 0; k < BR_TIMED_ATTRIBUTES; k++)
+        if (from->attributes[k])
+            attributes[sample.n_attributes++] = from->attributes[k];
+    br_build_sample(t->build, &sample);
+}
+
+/* Each block goes when it was written. */
+static void timed_samples(struct br_timed *t, struct br_timed_type *type, uint64_t shift)
+{
+    struct br_timed_sample sample;
+    uint64_t time_ns = 0;
+    while (type->first && !br_build_rc(t->build)) {
+        struct br_timed_block *block = type->first;
+        for (const uint8_t *p = block->data, *end = p + block->len; p < end;) {
+            p = timed_unpack(p, end, &time_ns, &sample);
+            timed_put(t, &sample, shift);
+        }
+        type->first = block->next;
+        br_free(block);
+    }
+}
+
+static int timed_profile(struct br_timed *t, struct br_timed_type *type, uint64_t shift,
+                         const struct br_profile_source *source, struct br_arena *scratch)
+{
+    struct br_build *b = t->build;
+    int rc = timed_scope(t, type, source, scratch);
+    if (rc)
+        return rc;
+    const struct br_build_profile profile = {.type = timed_string(b, type->type),
+                                             .unit = timed_string(b, type->unit),
+                                             .period_type = timed_string(b, type->period_type),
+                                             .period_unit = timed_string(b, type->period_unit),
+                                             .period = type->period,
+                                             .time_ns = t->first_ns + shift,
+                                             .duration_ns = t->last_ns - t->first_ns,
+                                             .profile_id = source->profile_id};
+    br_build_profile(b, &profile);
+    timed_samples(t, type, shift);
+    return br_build_rc(b);
+}
+
+int br_timed_emit(struct br_timed *t, const struct br_profile_source *source,
+                  struct br_arena *scratch, struct br_err *err)
+{
+    uint64_t shift = timed_shift(t, source);
+    int rc = br_build_rc(t->build);
+    if (t->n)
+        br_build_resource(t->build, source->resource);
+    for (uint32_t i = 0; i < t->n_types && !rc; i++)
+        if (t->types[i].first)
+            rc = timed_profile(t, &t->types[i], shift, source, scratch);
+    br_timed_release(t);
+    return rc ? br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc)) : 0;
+}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dd-trace-py, unchanged, with Braid as its agent: what its profiler sends is joined by its span ids."""
+
+import otlp
+import profile_view
+import programs
+from braid import Braid
+
+
+def functions(sample):
+    return {line[0] for frame in sample["frames"] for line in frame["lines"]}
+
+
+def test_datadog(tmp_path):
+    server = Braid({
+        "receivers": {"pprof": {"http": {"endpoint": "127.0.0.1:0"}}},
+        "exporters": {"file": {"path": str(tmp_path / "profiles")}},
+        "service": {"telemetry": {"metrics": {"level": "none"}},
+                    "pipelines": {"profiles": {"receivers": ["pprof"], "exporters": ["file"]}}}}, tmp_path)
+    try:
+        [(_, span, _)] = programs.datadog(server.address("http", node="receiver/pprof"))
+        server.stop()
+        requests = [otlp.from_json(otlp.PROFILES.request, line)
+                    for line in (tmp_path / "profiles").read_text().splitlines()]
+    finally:
+        server.kill()
+    samples = list(profile_view.samples(*requests))
+    cpu = [each for each in samples if each["type"] == ("cpu", "nanoseconds")]
+    linked = [each for each in cpu if each["link"]]
+    assert linked and {each["link"][1] for each in linked} == {span}
+    assert all("root_work" in functions(each) or "<genexpr>" in functions(each) for each in linked)
+    assert sum(each["values"][0] for each in linked) > sum(each["values"][0] for each in cpu) / 2
+    assert {each["scope"][1]["pyroscope.metric"] for each in cpu} == {"process_cpu"}
+    assert {each["resource"]["service.name"] for each in samples} == {"shop"}
+    assert {"wall", "cpu"} <= {each["type"][0] for each in samples}
+    assert all(any(each["values"]) for each in samples)
