@@ -107,6 +107,22 @@ static void test_lacking(void **state)
     br_str_release(&said);
 }
 
+/* Numbers are written out. */
+static void test_range(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {nop: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', sending_queue: {queue_size: 0}}}\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
+                     &said));
+    assert_string_equal(said.data,
+                        "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
+                        "from 1 to 9007199254740992, got \"0\"\n"
+                        "warning: yaml:1:18: receivers::nop: receives nothing\n");
+    br_str_release(&said);
+}
+
 /* A row must not hide what the registry has. */
 static void test_rows(void **state)
 {
@@ -128,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
