@@ -227,6 +227,8 @@ static void read_config(struct loader *l, struct br_instance *instance, const ch
     instance->config = config;
     size_t before = l->errs->n_errors;
     int rc = br_options_read(c->options, instance->node, path, config, l->arena, l->errs);
+    if (rc == 0)
+        rc = br_config_check_tls(c->options, config, instance->node, path, l->arena, l->errs);
     if (rc == 0 && c->check)
         rc = c->check(config, instance->node, path, l->arena, l->errs);
     note(l, rc);

@@ -92,3 +92,9 @@ char *br_id_trim(struct br_arena *arena, const char *text);
  * hidden. Comments are lost. */
 int br_yaml_print(const struct br_yaml *tree, const struct br_component *const *registry,
                   struct br_str *out);
+
+/* Checks what a component's settings, read by its table from `node`, say about TLS (net/tls.h),
+ * each block at its place. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+int br_config_check_tls(const struct br_option *table, const void *config,
+                        const struct br_yaml *node, const char *path, struct br_arena *arena,
+                        struct br_errs *errs);
