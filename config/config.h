@@ -71,3 +71,9 @@ void br_config_free(struct br_config *config);
  * (password, token, secret, authorization, api_key). Returns 0 or BR_ENOMEM. */
 int br_config_print(const struct br_yaml *tree, const struct br_component *const *registry,
                     struct br_str *out);
+
+/* Checks what a component's settings, read by its table from `node`, say about TLS (net/tls.h),
+ * each block at its place. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+int br_config_check_tls(const struct br_option *table, const void *config,
+                        const struct br_yaml *node, const char *path, struct br_arena *arena,
+                        struct br_errs *errs);

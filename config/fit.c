@@ -241,7 +241,7 @@ static const char *fit_why_dry(struct fitter *f, const struct br_yaml *pipeline,
     struct br_str text = {.max = 300};
     const struct br_yaml *list = br_yaml_get(pipeline, lists[k].key);
     bool seq = list && list->type == BR_YAML_SEQ;
-    br_str_printf(&text, "Braid has none of its %s", lists[k].key);
+    br_str_printf(&text, "none of its %s can stay", lists[k].key);
     for (size_t i = 0; list && i < (seq ? list->n : 1); i++) {
         const struct br_yaml *item = seq ? list->items[i] : list;
         if (item->type == BR_YAML_SCALAR)
@@ -324,13 +324,12 @@ static int fit_components(struct fitter *f)
         f->units[i].used = false;
     for (size_t i = 0; i < pipelines->n; i++)
         fit_mark(f, pipelines->items[i], true);
-    if (pipelines->n == 0)
-        return br_errs_add(
-            f->fit->errs, pipelines, "service::pipelines",
-            "nothing is left: no pipeline of traces or profiles has a receiver and an "
-            "exporter that Braid has");
     fit_units(f);
-    return 0;
+    if (pipelines->n)
+        return 0;
+    return br_errs_add(f->fit->errs, pipelines, "service::pipelines",
+                       "nothing is left: no pipeline of traces or profiles has a receiver and an "
+                       "exporter that Braid has");
 }
 
 /* --- What the loader refuses ----------------------------------------------------------------- */
@@ -493,7 +492,8 @@ static bool fit_answer(struct fitter *f, const struct br_err *err)
     if (serves && guard < c.n && !f->fit->all)
         return false;
     if (serves && guard < c.n)
-        last = guard - 1;
+        for (last = guard - 1; last > 1 && c.v[last].parent->n == 1;)
+            last--; /* with the last of its doors goes the house */
     else if (kind == BR_EXPORTER && guard < c.n && strcmp(chain_key(&c, guard), "tls") == 0)
         last = 1;
     const char *why = fit_why(f, err);

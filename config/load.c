@@ -75,6 +75,8 @@ struct loader {
     struct br_arena *arena;
     struct br_errs *errs;
     struct slot *slots; /* beside config->instances */
+    const struct top *top;
+    bool top_failed; /* a section may be missing because its name is misspelt, which is said already */
     bool no_memory;
 };
 
@@ -206,6 +208,8 @@ static void read_config(struct loader *l, struct br_instance *instance, const ch
     instance->config = config;
     size_t before = l->errs->n_errors;
     int rc = br_options_read(c->options, instance->node, path, config, l->arena, l->errs);
+    if (rc == 0)
+        rc = br_config_check_tls(c->options, config, instance->node, path, l->arena, l->errs);
     if (rc == 0 && c->check)
         rc = c->check(config, instance->node, path, l->arena, l->errs);
     note(l, rc);
@@ -270,7 +274,9 @@ static bool section_usable(struct loader *l, const struct br_yaml *node, const c
         return false;
     if (node->type == BR_YAML_MAP)
         return true;
-    br_errs_add(l->errs, node, path, "must be a map of %s, got %s", of, br_yaml_show(node, shown));
+    char slip[BR_SHOWN_SIZE + 80];
+    br_errs_add(l->errs, node, path, "must be a map of %s, got %s%s", of, br_yaml_show(node, shown),
+                br_yaml_slip(node, slip));
     return false;
 }
 
@@ -296,7 +302,7 @@ static void refuse_reference(struct loader *l, const struct br_yaml *node, const
                              enum br_kind kind, const char *id)
 {
     size_t n = 0;
-    if (br_errs_full(l->errs))
+    if (br_errs_full(l->errs) || (l->top_failed && !l->top->sections[kind]))
         return;
     const char **names = keep(l, br_arena_calloc(l->arena, l->config->n_instances, sizeof *names));
     if (!names)
@@ -386,14 +392,14 @@ static void load_list(struct loader *l, const struct br_yaml *list, const char *
 
 static void load_pipeline_list(struct loader *l, const struct br_yaml *key,
                                const struct br_yaml *list, enum br_kind kind, struct br_pipeline *p,
-                               struct br_instance ***ret, size_t *ret_n)
+                               struct br_instance ***ret, size_t *ret_n, bool misspelt)
 {
     const char *path = keep(
         l, br_arena_printf(l->arena, "service::pipelines::%s::%s", p->id, br_kind_section(kind)));
     if (!path)
         return;
     bool empty = !list || list->type == BR_YAML_NULL || (list->type == BR_YAML_SEQ && list->n == 0);
-    if (empty && kind != BR_PROCESSOR)
+    if (empty && kind != BR_PROCESSOR && !(misspelt && !list))
         br_errs_add(l->errs, list ? list : key, path, "a pipeline needs at least one %s",
                     br_kind_name(kind));
     load_list(l, list, path, kind, p, ret, ret_n);
@@ -451,10 +457,12 @@ static void load_pipeline(struct loader *l, const struct br_yaml *key, const str
     int rc = br_options_read(lists_options, node, path, &lists, l->arena, l->errs);
     note(l, rc);
     if (rc == 0 || node->type == BR_YAML_MAP) {
-        load_pipeline_list(l, key, lists.receivers, BR_RECEIVER, p, &p->receivers, &p->n_receivers);
+        load_pipeline_list(l, key, lists.receivers, BR_RECEIVER, p, &p->receivers, &p->n_receivers,
+                           rc != 0);
         load_pipeline_list(l, key, lists.processors, BR_PROCESSOR, p, &p->processors,
-                           &p->n_processors);
-        load_pipeline_list(l, key, lists.exporters, BR_EXPORTER, p, &p->exporters, &p->n_exporters);
+                           &p->n_processors, rc != 0);
+        load_pipeline_list(l, key, lists.exporters, BR_EXPORTER, p, &p->exporters, &p->n_exporters,
+                           rc != 0);
     }
 }
 
@@ -479,6 +487,8 @@ static void load_pipelines(struct loader *l, const struct br_yaml *service,
 
 static void load_service(struct loader *l, const struct br_yaml *node)
 {
+    if (!node && l->top_failed)
+        return;
     if (!node || node->type == BR_YAML_NULL) {
         br_errs_add(l->errs, node ? node : l->config->tree, "service",
                     "is missing; service::pipelines says what runs");
@@ -518,6 +528,36 @@ static bool failed(const struct br_errs *errs)
     return errs->n_errors || errs->more;
 }
 
+/* Only one text under one key, which has sections in it. */
+static bool is_wrapped(const struct br_yaml *tree)
+{
+    return tree->n == 1 && tree->items[0]->type == BR_YAML_SCALAR &&
+           strstr(tree->items[0]->text, "receivers:");
+}
+
+/* What people paste: a manifest of Kubernetes with the configuration somewhere in it. */
+static bool refuse_manifest(struct loader *l, const struct br_yaml *tree)
+{
+    const struct br_yaml *kind = br_yaml_get(tree, "kind"), *data = br_yaml_get(tree, "data");
+    char shown[BR_SHOWN_SIZE];
+    if (is_wrapped(tree)) {
+        br_errs_add(l->errs, tree->keys[0], NULL,
+                    "the configuration is text under %s here; give that text itself",
+                    br_text_show(tree->keys[0]->text, shown));
+        return true;
+    }
+    if (!kind || kind->type != BR_YAML_SCALAR || !br_yaml_get(tree, "apiVersion"))
+        return false;
+    const char *where = strcmp(kind->text, "OpenTelemetryCollector") == 0 ? "spec::config" : "data";
+    bool has_key = data && data->type == BR_YAML_MAP && data->n;
+    br_errs_add(l->errs, kind, NULL,
+                "this is a manifest of Kubernetes, %s, not a configuration; give what stands under "
+                "%s%s%s",
+                br_text_show(kind->text, shown), where, has_key ? "::" : "",
+                has_key ? data->keys[0]->text : "");
+    return true;
+}
+
 static int load_whole(struct loader *l)
 {
     const struct br_yaml *tree = l->config->tree;
@@ -525,8 +565,13 @@ static int load_whole(struct loader *l)
         return br_errs_add(l->errs, tree, NULL,
                            "the configuration is empty; it needs receivers, exporters and "
                            "service::pipelines");
+    if (refuse_manifest(l, tree))
+        return BR_EINVAL;
     struct top top;
-    note(l, br_options_read(top_options, tree, "", &top, l->arena, l->errs));
+    int rc = br_options_read(top_options, tree, "", &top, l->arena, l->errs);
+    note(l, rc);
+    l->top = &top;
+    l->top_failed = rc != 0;
     if (!l->no_memory)
         load_sections(l, &top);
     if (!l->no_memory)

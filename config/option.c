@@ -102,10 +102,13 @@ static bool has_limits(const struct br_option *o)
 
 static void say_range(const struct br_option *o, const char *what, char *out, size_t size)
 {
+    bool whole = o->kind == BR_OPT_INT;
     if (!has_limits(o))
         (void)snprintf(out, size, "a %s", what);
     else if (o->max >= 9.2e18)
         (void)snprintf(out, size, "a %s of at least %.15g", what, o->min);
+    else if (whole)
+        (void)snprintf(out, size, "a %s from %.0f to %.0f", what, o->min, o->max);
     else
         (void)snprintf(out, size, "a %s from %.15g to %.15g", what, o->min, o->max);
 }
@@ -144,8 +147,12 @@ static int read_double(struct reader *r, const struct br_option *o, const struct
 static int read_duration(struct reader *r, const struct br_yaml *node, const char *path,
                          uint64_t *out)
 {
+    uint64_t positive;
     if (node->type == BR_YAML_SCALAR && br_duration_parse(node->text, out))
         return 0;
+    if (node->type == BR_YAML_SCALAR && node->text[0] == '-' &&
+        br_duration_parse(node->text + 1, &positive))
+        return refuse(r, node, path, "a duration that is not negative");
     return refuse(r, node, path,
                   "a duration with its unit, such as \"200ms\", \"5s\" or \"1h30m\"");
 }
@@ -566,13 +573,21 @@ static int check_keys(struct reader *r, const struct br_option *table, const str
     return rc;
 }
 
+/* Something else where a map belongs. */
+static int refuse_text(struct reader *r, const struct br_yaml *node, const char *path)
+{
+    char shown[BR_SHOWN_SIZE], slip[BR_SHOWN_SIZE + 80];
+    return br_errs_add(r->errs, node, path, "must be a map, got %s%s", br_yaml_show(node, shown),
+                       br_yaml_slip(node, slip));
+}
+
 static int read_table(struct reader *r, const struct br_option *table, const struct br_yaml *node,
                       const struct br_yaml *at, const char *path, void *out)
 {
     int rc = 0;
     bool usable = !node || node->type == BR_YAML_NULL || node->type == BR_YAML_MAP;
     if (!usable)
-        return refuse(r, node, path, "a map");
+        return refuse_text(r, node, path);
     if (node && node->type == BR_YAML_MAP)
         rc = check_keys(r, table, node, path);
     for (const struct br_option *o = table; o && o->name && rc != BR_ENOMEM; o++)

@@ -33,6 +33,11 @@ size_t br_yaml_index(const struct br_yaml *map, const char *key);
 const char *br_yaml_show(const struct br_yaml *node, char *out);
 const char *br_text_show(const char *text, char *out);
 
+/* What a person may have meant who wrote text where a map belongs: "; a colon is missing behind
+ * it", and such;
+ * "" where nothing is known. Returns `out`. */
+const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80]);
+
 /* Writes `path::name` (only `name` where `path` is empty), cut to the size of an error's path. */
 const char *br_path_join(char out[192], const char *path, const char *name);
 

@@ -138,6 +138,36 @@ const char *br_yaml_show(const struct br_yaml *node, char *out)
     return out;
 }
 
+#define NO_BREAK_SPACE "\xc2\xa0"
+
+static bool text_is_key(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)text[i]) && !strchr("_/.-", text[i]))
+            return false;
+    return len > 0;
+}
+
+const char *br_yaml_slip(const struct br_yaml *node, char out[BR_SHOWN_SIZE + 80])
+{
+    const size_t size = BR_SHOWN_SIZE + 80;
+    const char *text = node && node->type == BR_YAML_SCALAR ? node->text : "";
+    size_t key = strcspn(text, ": \n\t\xc2");
+    bool plain = node && !node->quoted && !node->expanded && text_is_key(text, key);
+    out[0] = '\0';
+    if (!plain)
+        return out;
+    if (strstr(text, NO_BREAK_SPACE))
+        (void)snprintf(out, size, "; it has a no-break space in it, where YAML wants a plain one");
+    else if (!text[key] && node->own_line && br_yaml_look(text) == BR_LOOK_TEXT)
+        (void)snprintf(out, size, "; a colon is missing behind it");
+    else if (text[key] == ':' && text[key + 1])
+        (void)snprintf(out, size, "; a space is missing behind its first colon");
+    else if (text[key] && strchr(" \n", text[key]) && node->own_line && key < 64)
+        (void)snprintf(out, size, "; a colon is missing behind \"%.*s\"", (int)key, text);
+    return out;
+}
+
 const char *br_path_join(char out[192], const char *path, const char *name)
 {
     (void)snprintf(out, 192, "%s%s%s", path, *path ? "::" : "", name);

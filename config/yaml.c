@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/yaml.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -68,6 +69,59 @@ static int bad_bytes(struct builder *b)
                        b->parser.problem);
 }
 
+/* The start and the length of a line, counted from 0. */
+static const char *line_of(const struct builder *b, size_t line, size_t *ret_len)
+{
+    const char *p = b->text, *end = b->text + b->len;
+    for (; line > 0 && p < end; p++)
+        line -= *p == '\n';
+    const char *stop = memchr(p, '\n', (size_t)(end - p));
+    *ret_len = (size_t)((stop ? stop : end) - p);
+    return p;
+}
+
+/* What is wrong with a line by itself, "" when nothing is; `*ret_at` is the byte where. */
+static const char *slip_of(const char *line, size_t len, size_t *ret_at)
+{
+    size_t start = 0;
+    const char *odd = memmem(line, len, "\xc2\xa0", 2);
+    *ret_at = odd ? (size_t)(odd - line) : 0;
+    if (odd)
+        return "a no-break space stands here; YAML wants a plain one";
+    while (start < len && strchr(" -", line[start]))
+        start++;
+    size_t end = start;
+    while (end < len && (isalnum((unsigned char)line[end]) || strchr("_/.-", line[end])))
+        end++;
+    *ret_at = end;
+    size_t rest = end;
+    while (rest < len && strchr(" \r", line[rest]))
+        rest++;
+    if (end == start)
+        return "";
+    if (rest == len || line[rest] == '#')
+        return "a colon is missing behind this key";
+    bool glued = line[end] == ':' && end + 1 < len && !strchr(" \r", line[end + 1]);
+    return glued ? "a space is missing behind this colon" : "";
+}
+
+/* The parser stumbles over a line that is right because one before it is not. */
+static bool say_slip(struct builder *b)
+{
+    enum { LOOK_BACK = 8 };
+    size_t line = b->parser.problem_mark.line, len, at;
+    for (size_t i = line + 1; i-- > 0 && i + LOOK_BACK > line;) {
+        const char *text = line_of(b, i, &len);
+        const char *slip = slip_of(text, len, &at);
+        if (!*slip)
+            continue;
+        struct br_yaml place = {.file = b->file, .line = (int)i + 1, .col = (int)at + 1};
+        br_errs_add(b->errs, &place, NULL, "%s", slip);
+        return true;
+    }
+    return false;
+}
+
 static int bad_syntax(struct builder *b)
 {
     const yaml_parser_t *p = &b->parser;
@@ -86,6 +140,8 @@ static int bad_syntax(struct builder *b)
         at = place(b, &p->context_mark);
         return br_errs_add(b->errs, &at, NULL, "the quote that opens here is never closed");
     }
+    if ((strstr(problem, "mapping values") || strstr(problem, "expected ':'")) && say_slip(b))
+        return BR_EINVAL;
     if (!*context || p->context_mark.line == p->problem_mark.line)
         return br_errs_add(b->errs, &at, NULL, "not valid YAML: %s%s%s", problem,
                            *context ? " " : "", context);
@@ -160,6 +216,7 @@ static int attach(struct builder *b, struct br_yaml *node)
         top->key = node;
         return 0;
     }
+    node->own_line = top->key && top->key->span.line != node->span.line;
     if (br_yaml_append(b->arena, top->node, top->key, node) != 0)
         return br_errs_no_memory(b->errs);
     top->key = NULL;
@@ -281,8 +338,14 @@ static int on_scalar(struct builder *b, const yaml_event_t *e)
         return rc;
     if (memchr(text, '\0', len))
         return br_errs_add(b->errs, node, NULL, "text must not contain a NUL character");
+    const char *odd = quoted ? NULL : strstr(text, "\xc2\xa0");
     bool is_key =
         b->depth && b->stack[b->depth - 1].node->type == BR_YAML_MAP && !b->stack[b->depth - 1].key;
+    if (odd && is_key) {
+        node->col += (int)(odd - text);
+        return br_errs_add(b->errs, node, NULL,
+                           "a no-break space stands here; YAML wants a plain one");
+    }
     if (!quoted && !is_key && br_yaml_look(text) == BR_LOOK_NULL) {
         node->type = BR_YAML_NULL;
     } else {

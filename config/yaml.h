@@ -26,6 +26,7 @@ struct br_yaml {
     enum br_yaml_type type;
     bool quoted;       /* a scalar in quotes or a block: always a string */
     bool expanded;     /* a scalar whose text came, wholly or partly, from ${...} */
+    bool own_line;     /* a pair's value that does not stand on its key's line */
     bool flow;         /* MAP, SEQ: in braces or brackets */
     bool alias;        /* it stands there as an alias: `line` and `col` are those of what it repeats */
     int line, col;     /* 1-based */

@@ -63,6 +63,10 @@ struct br_tls;
 int br_tls_context_new(const struct br_tls_config *config, bool server, const char *const *alpn,
                        struct br_tls_context **ret, struct br_err *err);
 
+/* What of a config can be judged without its files: versions, suites and curves that there are here, a key with
+ * its certificate. Returns 0, BR_EINVAL or BR_ENOMEM with a sentence. */
+int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err);
+
 /* After the last of its connections. */
 void br_tls_context_free(struct br_tls_context *ctx);
 

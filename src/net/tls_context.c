@@ -231,6 +231,42 @@ static int check_server(const struct br_tls_config *config, struct br_err *err)
                       "A server with TLS needs cert_file (or cert_pem) and key_file (or key_pem).");
 }
 
+/* Half a pair, or one thing by two ways. */
+static int check_pair(const struct br_tls_config *config, struct br_err *err)
+{
+    bool cert_file = is_set(config->cert_file), cert_pem = is_set(config->cert_pem.text);
+    bool key_file = is_set(config->key_file), key_pem = is_set(config->key_pem.text);
+    if (cert_file && cert_pem)
+        return br_err_set(err, BR_EINVAL, "cert_file and cert_pem are both set: give one of them.");
+    if (key_file && key_pem)
+        return br_err_set(err, BR_EINVAL, "key_file and key_pem are both set: give one of them.");
+    if ((cert_file || cert_pem) && !key_file && !key_pem)
+        return br_err_set(err, BR_EINVAL,
+                          "%s has no key with it: set key_file (or key_pem), or neither.",
+                          cert_file ? "cert_file" : "cert_pem");
+    if ((key_file || key_pem) && !cert_file && !cert_pem)
+        return br_err_set(err, BR_EINVAL,
+                          "%s has no certificate with it: set cert_file (or cert_pem), or neither.",
+                          key_file ? "key_file" : "key_pem");
+    return 0;
+}
+
+int br_tls_config_check(const struct br_tls_config *config, bool server, struct br_err *err)
+{
+    int rc = server ? check_server(config, err) : 0;
+    if (!rc)
+        rc = check_pair(config, err);
+    if (rc)
+        return rc;
+    ERR_clear_error();
+    SSL_CTX *ssl = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+    if (!ssl)
+        return br_tls_no_memory(err);
+    rc = br_tls_policy_apply(ssl, config, err);
+    SSL_CTX_free(ssl);
+    return rc;
+}
+
 static int context_init(struct br_tls_context *ctx, const char *const *alpn, struct br_err *err)
 {
     int rc = ctx->server ? check_server(&ctx->config, err) : 0;

@@ -47,37 +47,42 @@ static void test_accepted(void **state)
 {
     (void)state;
     struct br_str said = {0};
-    struct br_config *config = load("receivers:\n"
-                                    "  nop:\n"
-                                    "  otlp: {protocols: {grpc: , http: {enabled: false}}}\n"
-                                    "exporters:\n"
-                                    "  logging: {loglevel: debug, verbosity: detailed}\n"
-                                    "  otlp:\n"
-                                    "    endpoint: a:1\n"
-                                    "    sending_queue: {batch: {enabled: false, min_size: 5}}\n"
-                                    "extensions:\n"
-                                    "  pprof: {endpoint: 'localhost:1777'}\n"
-                                    "  zpages:\n"
-                                    "  opamp: {server: {ws: {endpoint: 'wss://a'}}}\n"
-                                    "  healthcheckv2:\n"
-                                    "service:\n"
-                                    "  extensions: [pprof, zpages, opamp, healthcheckv2]\n"
-                                    "  pipelines:\n"
-                                    "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
-                                    &said);
+    struct br_config *config =
+        load("receivers:\n"
+             "  nop:\n"
+             "  otlp: {protocols: {grpc: , http: {enabled: false}}}\n"
+             "exporters:\n"
+             "  logging: {loglevel: debug, verbosity: detailed}\n"
+             "  otlp:\n"
+             "    endpoint: a:1\n"
+             "    sending_queue: {batch: {enabled: false, min_size: 5}}\n"
+             "extensions:\n"
+             "  pprof: {endpoint: 'localhost:1777'}\n"
+             "  zpages:\n"
+             "  opamp: {server: {ws: {endpoint: 'wss://a'}}}\n"
+             "  healthcheckv2:\n"
+             "service:\n"
+             "  extensions: [pprof, zpages, opamp, healthcheckv2]\n"
+             "  pipelines:\n"
+             "    traces: {receivers: [nop, otlp], exporters: [logging, otlp]}\n",
+             &said);
     assert_string_equal(
         said.data,
         "warning: yaml:2:7: receivers::nop: receives nothing\n"
         "warning: yaml:5:3: exporters::logging: is read as the exporter \"debug\"\n"
-        "warning: yaml:5:13: exporters::logging::loglevel: is read and has no effect: verbosity says "
+        "warning: yaml:5:13: exporters::logging::loglevel: is read and has no effect: verbosity "
+        "says "
         "how much is printed\n"
         "warning: yaml:10:3: extensions::pprof: is read and has no effect: it shows Go's own "
         "profiles; the receiver pprof is another thing\n"
-        "warning: yaml:11:3: extensions::zpages: is read and has no effect: it shows pages about the "
+        "warning: yaml:11:3: extensions::zpages: is read and has no effect: it shows pages about "
+        "the "
         "Collector; /metrics is here\n"
-        "warning: yaml:12:3: extensions::opamp: is read and has no effect: it reports to a management "
+        "warning: yaml:12:3: extensions::opamp: is read and has no effect: it reports to a "
+        "management "
         "server, and Braid does not\n"
-        "warning: yaml:13:3: extensions::healthcheckv2: is read as the extension \"health_check\"\n");
+        "warning: yaml:13:3: extensions::healthcheckv2: is read as the extension "
+        "\"health_check\"\n");
     assert_non_null(config);
     assert_int_equal(config->n_extensions, 1);
     assert_string_equal(config->extensions[0]->component->name, "health_check");
@@ -89,22 +94,41 @@ static void test_lacking(void **state)
 {
     (void)state;
     struct br_str said = {0};
-    assert_null(load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
-                     "processors: {k8sattributes: }\n"
-                     "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: b}}}\n"
-                     "service:\n"
-                     "  pipelines:\n"
-                     "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
-                     &said));
+    assert_null(
+        load("receivers: {otlp: {protocols: {grpc: {auth: {authenticator: b}}}}}\n"
+             "processors: {k8sattributes: }\n"
+             "exporters: {otlp: {endpoint: 'a:1', auth: {authenticator: b}}}\n"
+             "service:\n"
+             "  pipelines:\n"
+             "    traces: {receivers: [otlp], processors: [k8sattributes], exporters: [otlp]}\n",
+             &said));
     assert_string_equal(
         said.data,
-        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. Listen "
+        "yaml:1:39: receivers::otlp::protocols::grpc: \"auth\": Braid does not check who sends. "
+        "Listen "
         "on loopback, ask for client certificates (tls: client_ca_file), or put a proxy in front.\n"
-        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* attributes "
+        "yaml:2:14: processors: \"k8sattributes\": Braid has no such processor; it adds k8s.* "
+        "attributes "
         "to resources by asking the Kubernetes API. Set them by the downward API in "
         "OTEL_RESOURCE_ATTRIBUTES, or keep a Collector in front that adds them.\n"
         "yaml:3:37: exporters::otlp: \"auth\": Braid has no authenticators: put what it sends in "
         "`headers`, such as headers: {Authorization: \"Bearer ${env:TOKEN}\"}\n");
+    br_str_release(&said);
+}
+
+/* Numbers are written out. */
+static void test_range(void **state)
+{
+    (void)state;
+    struct br_str said = {0};
+    assert_null(load("receivers: {nop: }\n"
+                     "exporters: {otlp: {endpoint: 'a:1', sending_queue: {queue_size: 0}}}\n"
+                     "service: {pipelines: {traces: {receivers: [nop], exporters: [otlp]}}}\n",
+                     &said));
+    assert_string_equal(
+        said.data, "yaml:2:65: exporters::otlp::sending_queue::queue_size: must be a whole number "
+                   "from 1 to 9007199254740992, got \"0\"\n"
+                   "warning: yaml:1:18: receivers::nop: receives nothing\n");
     br_str_release(&said);
 }
 
@@ -118,8 +142,8 @@ static void test_rows(void **state)
         if (c->alias)
             assert_null(br_foreign_find(c->kind, c->alias));
     }
-    assert_non_null(br_component_find(br_components, BR_EXPORTER,
-                                      br_foreign_find(BR_EXPORTER, "logging")->as));
+    assert_non_null(
+        br_component_find(br_components, BR_EXPORTER, br_foreign_find(BR_EXPORTER, "logging")->as));
     assert_non_null(br_component_find(br_components, BR_EXTENSION,
                                       br_foreign_find(BR_EXTENSION, "health_check_v2")->as));
 }
@@ -129,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_lacking),
+        cmocka_unit_test(test_range),
         cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
