@@ -41,7 +41,7 @@ int main(int argc, char **argv)
     struct br_err err;
     double best_new = 1e30, best_known = 1e30;
     struct text *texts = calloc(TEXTS, sizeof *texts);
-    if (!texts || redact_rules_compile(&r, &config, 1, &err))
+    if (!texts || redact_rules_compile(&r, &config, &err))
         return 1;
     for (uint64_t i = 0; i < TEXTS; i++)
         texts[i].len =

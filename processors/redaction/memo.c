@@ -4,21 +4,15 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/hash.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "wire/protobuf.h"
 
-/* Quick rather than strong: who finds texts of one place gets them looked at anew, no more. */
-static size_t place_of(const struct redact_memo *m, uint8_t kind, const uint8_t *p, size_t len)
+static size_t memo_place(const struct redact_memo *m, uint8_t kind, const void *text, size_t len)
 {
-    uint64_t h = m->seed ^ (uint64_t)kind << 56 ^ len, last = 0;
-    for (; len >= 8; p += 8, len -= 8) {
-        h = (h ^ br_load64(p)) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 32;
-    }
-    for (size_t i = 0; i < len; i++)
-        last = last << 8 | p[i];
-    h = (h ^ last) * 0x9e3779b97f4a7c15u;
-    return (h >> 40) % REDACT_MEMO_PLACES;
+    const uint64_t secret[2] = {m->secret[0] + kind, m->secret[1]};
+    return (size_t)(br_hash_keyed(secret, text, len) % REDACT_MEMO_PLACES);
 }
 
 const struct redact_known *redact_memo_get(const struct redact_memo *m, uint8_t kind,
@@ -26,7 +20,7 @@ const struct redact_known *redact_memo_get(const struct redact_memo *m, uint8_t 
 {
     if (!m->places || len > REDACT_MEMO_TEXT_MAX)
         return NULL;
-    const struct redact_known *k = m->places[place_of(m, kind, text, len)];
+    const struct redact_known *k = m->places[memo_place(m, kind, text, len)];
     bool same = k && k->len == len && k->kind == kind && (!len || !memcmp(k->bytes, text, len));
     return same ? k : NULL;
 }
@@ -36,14 +30,16 @@ void redact_memo_put(struct redact_memo *m, uint8_t kind, const void *text, size
 {
     if (len > REDACT_MEMO_TEXT_MAX || out_len > REDACT_MEMO_TEXT_MAX)
         return;
-    if (!m->places)
+    if (!m->places) {
         m->places = br_calloc(REDACT_MEMO_PLACES, sizeof *m->places);
+        br_random_bytes(m->secret, sizeof m->secret);
+    }
     struct redact_known *k = m->places ? br_malloc(sizeof *k + len + out_len) : NULL;
     if (!k)
         return;
     *k = (struct redact_known){(uint16_t)len, (uint16_t)out_len, kind, verdict};
     br_put_bytes(br_put_bytes(k->bytes, text, len), out, out_len);
-    size_t place = place_of(m, kind, text, len);
+    size_t place = memo_place(m, kind, text, len);
     br_free(m->places[place]);
     m->places[place] = k;
 }

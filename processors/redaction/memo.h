@@ -19,10 +19,10 @@ struct redact_known {
     uint8_t bytes[]; /* the text, then the result */
 };
 
-/* Zeroed at first; `seed` by whoever makes it. */
+/* Zeroed at first. */
 struct redact_memo {
     struct redact_known **places;
-    uint64_t seed;
+    uint64_t secret[2]; /* of the hashes, from the first put on */
 };
 
 void redact_memo_release(struct redact_memo *m);

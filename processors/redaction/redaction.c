@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "base/map.h"
 #include "otlp/edit.h"
 #include "pipeline/component.h"
 #include "processors/redaction/dictionary.h"
@@ -26,11 +25,9 @@ static int create(struct br_node *node, struct br_err *err)
 {
     struct state *s = node->state;
     struct redact_walk *w = &s->walk;
-    uint64_t seed;
     const char *masked = "braid_redaction_masked";
     br_arena_init(&s->arena, ARENA_MAX);
     br_splice_init(&w->splice, node->host->pool);
-    br_random_bytes(&seed, sizeof seed);
     w->rules = &s->rules;
     w->arena = &s->arena;
     w->values = br_node_metric(node, BR_COUNTER, masked, "what", "value");
@@ -42,7 +39,7 @@ static int create(struct br_node *node, struct br_err *err)
     s->rules.gave_up = br_node_metric(node, BR_COUNTER, "braid_redaction_gave_up", NULL, NULL);
     int rc = w->values && w->names && s->functions && s->paths && w->attributes_removed &&
                      s->rules.gave_up
-                 ? redact_rules_compile(&s->rules, node->config, seed, err)
+                 ? redact_rules_compile(&s->rules, node->config, err)
                  : BR_ENOMEM;
     return rc == BR_ENOMEM ? br_err_set(err, rc, "out of memory") : rc;
 }

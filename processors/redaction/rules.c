@@ -111,11 +111,9 @@ static int compile_texts(struct redact_rules *r, const struct redact_config *c, 
     return rc;
 }
 
-int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, uint64_t seed,
-                         struct br_err *err)
+int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, struct br_err *err)
 {
     r->config = c;
-    r->memo.seed = seed;
     r->removes = !c->allow_all_keys;
     r->hash = redact_hash_find(c->hash_function);
     int rc = r->hash ? 0 : BR_EINVAL;

@@ -72,8 +72,7 @@ struct redact_rules {
 
 /* Compiles a config that was checked, into a zeroed `r`, to be released also on failure. Returns 0,
  * BR_ENOMEM or BR_EINVAL. */
-int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, uint64_t seed,
-                         struct br_err *err);
+int redact_rules_compile(struct redact_rules *r, const struct redact_config *c, struct br_err *err);
 void redact_rules_release(struct redact_rules *r);
 
 /* A new item of so many bytes: its texts have so much time. */

@@ -3,35 +3,11 @@
 
 #include <string.h>
 
-#include "wire/protobuf.h"
+#include "base/hash.h"
+#include "base/map.h"
 
 #define WAYS 2u
 #define SETS (RESOURCE_CACHE_ENTRIES / WAYS)
-
-__extension__ typedef unsigned __int128 wide;
-
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    wide product = (wide)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-/* Whoever makes entries collide only makes them be computed again, so speed is all that counts. */
-static uint64_t hash(uint64_t h, const void *data, size_t len)
-{
-    const uint8_t *p = data;
-    h ^= len * 0x9e3779b97f4a7c15u;
-    for (; len > 16; p += 16, len -= 16)
-        h = mix(br_load64(p) ^ 0xa0761d6478bd642fu, br_load64(p + 8) ^ h);
-    uint64_t a = 0, b = 0;
-    if (len >= 8) {
-        a = br_load64(p);
-        b = br_load64(p + len - 8);
-    } else if (len) {
-        memcpy(&a, p, len);
-    }
-    return mix(a ^ 0xe7037ed1a0b428dbu, b ^ h);
-}
 
 static bool equal(const struct resource_cached *e, const struct resource_input *in)
 {
@@ -51,9 +27,13 @@ static struct resource_cached *set_of(struct resource_cache *c, uint64_t h)
 const struct resource_cached *resource_cache_find(struct resource_cache *c,
                                                   struct resource_input *in)
 {
-    in->hash = hash(0, in->data, in->len);
-    if (in->metadata_len)
-        in->hash = hash(in->hash, in->metadata, in->metadata_len);
+    if (!c->secret[0])
+        br_random_bytes(c->secret, sizeof c->secret);
+    in->hash = br_hash_keyed(c->secret, in->data, in->len);
+    if (in->metadata_len) {
+        const uint64_t both[2] = {c->secret[0] ^ in->hash, c->secret[1]};
+        in->hash = br_hash_keyed(both, in->metadata, in->metadata_len);
+    }
     struct resource_cached *set = set_of(c, in->hash);
     if (equal(&set[0], in))
         return &set[0];

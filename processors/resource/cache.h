@@ -19,7 +19,9 @@ struct resource_cached {
     bool changed; /* false: the rules leave it as it is, and there is no output */
 };
 
+/* Zeroed at first. */
 struct resource_cache {
+    uint64_t secret[2]; /* of the hashes: nobody can choose a Resource that displaces another */
     struct resource_cached entries[RESOURCE_CACHE_ENTRIES];
 };
 

@@ -2,6 +2,7 @@
 #include "otlp/intern.h"
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/steps.h"
@@ -9,8 +10,6 @@
 #define SLOTS_MIN 64u
 #define BYTES_MIN 256u
 #define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
-
-__extension__ typedef unsigned __int128 u128;
 
 int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size)
 {
@@ -49,46 +48,6 @@ void br_budget_free(struct br_budget *b, void *items, uint32_t *cap, size_t size
     *cap = 0;
 }
 
-static inline uint64_t mix(uint64_t a, uint64_t b)
-{
-    u128 r = (u128)a * b;
-    return (uint64_t)r ^ (uint64_t)(r >> 64);
-}
-
-/* Folded 64 x 64 multiplications, 16 bytes a step, two chains for long bodies: as wyhash does it.
- */
-static inline uint32_t hash_bytes(const uint64_t secret[2], const uint8_t *p, size_t len)
-{
-    uint64_t s0 = secret[0], s1 = secret[1], a, b, h = s0 ^ len;
-    if (__builtin_expect(len <= 16, 0)) {
-        if (len >= 8) {
-            a = br_load64(p);
-            b = br_load64(p + len - 8);
-        } else if (len >= 4) {
-            a = br_load32(p);
-            b = br_load32(p + len - 4);
-        } else {
-            a = len ? (uint64_t)p[0] << 16 | (uint64_t)p[len >> 1] << 8 | p[len - 1] : 0;
-            b = 0;
-        }
-    } else {
-        const uint8_t *last = p + len - 16;
-        uint64_t g = h;
-        for (; last - p > 16; p += 32) {
-            h = mix(br_load64(p) ^ s1, br_load64(p + 8) ^ h);
-            g = mix(br_load64(p + 16) ^ s0, br_load64(p + 24) ^ g);
-        }
-        if (p < last)
-            h = mix(br_load64(p) ^ s1, br_load64(p + 8) ^ h);
-        h ^= g;
-        a = br_load64(last);
-        b = br_load64(last + 8);
-    }
-    h = mix(a ^ s1, b ^ h);
-    h = mix(h ^ s0, s1);
-    return (uint32_t)h;
-}
-
 static inline bool equal(const uint8_t *a, const uint8_t *b, size_t len)
 {
     if (len > 16) {
@@ -120,7 +79,7 @@ uint32_t br_intern_find(const struct br_intern *t, const uint8_t *body, size_t l
     br_steps_add(len);
     if (guess < t->n && is_entry(t, guess, body, len))
         return guess;
-    uint32_t hash = hash_bytes(t->secret, body, len);
+    uint32_t hash = (uint32_t)br_hash_keyed(t->secret, body, len);
     uint32_t mask = t->n_slots - 1;
     for (uint32_t at = hash & mask; t->slots[at].index; at = (at + 1) & mask) {
         const struct br_intern_slot *s = &t->slots[at];
@@ -190,7 +149,7 @@ void br_intern_clear(struct br_intern *t)
 {
     memset(t->slots, 0, t->n_slots * sizeof *t->slots);
     t->n = t->len = 0;
-    br_intern_append(t, 0, hash_bytes(t->secret, t->bytes, 0));
+    br_intern_append(t, 0, (uint32_t)br_hash_keyed(t->secret, t->bytes, 0));
 }
 
 int br_intern_init(struct br_intern *t, struct br_budget *b, uint32_t field)

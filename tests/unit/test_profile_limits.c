@@ -662,7 +662,7 @@ int main(void)
         cmocka_unit_test(without_memory),
     };
     int failed = 0;
-    for (unsigned order = 0; order < REORDERS; order++) {
+    for (unsigned order = 0; order < REORDERS; order += order ? 1 : REORDER_FALLING) {
         rig_set_order((enum reorder)order);
         failed += cmocka_run_group_tests_name("profile_limits", tests, NULL, NULL);
     }
