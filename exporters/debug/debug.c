@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "exporters/debug/output.h"
+#include "otlp/fields.h"
 #include "otlp/print.h"
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
@@ -122,7 +123,7 @@ static uint32_t count(const uint8_t *p, const uint8_t *end, unsigned depth)
     struct br_field f;
     uint32_t n = 0;
     while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == 2 && f.wire == BR_WIRE_LEN)
+        if (f.number == BR_INWARD && f.wire == BR_WIRE_LEN)
             n += depth > 1 ? count(f.data, p, depth - 1) : 1;
     return n;
 }

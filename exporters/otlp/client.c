@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "egress/call.h"
+#include "otlp/fields.h"
 #include "otlp/json.h"
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
@@ -30,13 +31,13 @@ static void read_partial(const uint8_t *p, size_t len, struct br_outcome *o)
     const uint8_t *end = p + len;
     struct br_field f, g;
     while (p && p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != 1 || f.wire != BR_WIRE_LEN)
+        if (f.number != BR_RESPONSE_PARTIAL_SUCCESS || f.wire != BR_WIRE_LEN)
             continue;
         const uint8_t *q = f.data, *stop = f.data + f.value;
         while (q && q < stop && (q = br_field_next(q, stop, &g))) {
-            if (g.number == 1 && g.wire == BR_WIRE_VARINT)
+            if (g.number == BR_PARTIAL_SUCCESS_REJECTED && g.wire == BR_WIRE_VARINT)
                 o->n_rejected = g.value > UINT32_MAX ? UINT32_MAX : (uint32_t)g.value;
-            else if (g.number == 2 && g.wire == BR_WIRE_LEN)
+            else if (g.number == BR_PARTIAL_SUCCESS_MESSAGE && g.wire == BR_WIRE_LEN)
                 (void)snprintf(o->text, sizeof o->text, "%.*s",
                                (int)(g.value < sizeof o->text ? g.value : sizeof o->text - 1),
                                (const char *)g.data);

@@ -7,12 +7,13 @@
  * too, and starts the next.
  */
 #include "base/mem.h"
+#include "otlp/fields.h"
 #include "otlp/merger.h"
 #include "otlp/scan.h"
 #include "pipeline/host.h"
 
 enum { RESOURCE, SCOPE, PROFILE, LEVELS };
-#define CHILD 2
+#define CHILD BR_INWARD
 /* Lengths whose end is not known are given five bytes, and moved up when it is. */
 #define LONG_LEN UINT32_MAX
 #define RANGES_MAX (1u << 24)
@@ -78,7 +79,7 @@ static void restore(struct splitter *s, const struct state *state)
 /* The original's bytes describe the whole profile: they go with its first piece only. */
 static bool is_payload(const struct br_field *f)
 {
-    return f->number == 9 || f->number == 10;
+    return f->number == BR_PROFILE_PAYLOAD_FORMAT || f->number == BR_PROFILE_PAYLOAD;
 }
 
 static void put_head(struct splitter *s, unsigned level, const struct br_field *f,
