@@ -104,7 +104,7 @@ static bool is_json_object(const uint8_t *p, const uint8_t *end)
 static bool is_folded(const uint8_t *p, const uint8_t *end)
 {
     p = skip_blanks(p, end);
-    const uint8_t *eol = memchr(p, '\n', (size_t)(end - p));
+    const uint8_t *eol = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
     if (eol)
         end = eol;
     while (p < end && isspace(end[-1]))
