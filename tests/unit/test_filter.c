@@ -529,14 +529,13 @@ static void configs(void **state)
          "quantifier does not follow a repeatable item, at character 1\n"},
         {"{profiles: {exclude: {match_type: strict, sample_types: cpu}}}", ""},
         {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "
-         "traces: []}",
+         "traces: {span: nothing}}",
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
          "resources\n"
          "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes or "
          "resources\n"
-         "test.yaml:1:93: x::traces: conditions in the Collector's expression language (OTTL) are "
-         "not supported; use spans or profiles with include and exclude, of match_type strict or "
-         "regexp\n"},
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is none that is known "
+         "here\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }
