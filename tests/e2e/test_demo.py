@@ -22,6 +22,7 @@ def demo(*args):
 @pytest.fixture
 def quickstart(braid, tmp_path):
     free = [f"--set=receivers.otlp.protocols.{protocol}.endpoint=127.0.0.1:0" for protocol in ("grpc", "http")]
+    free.append("--set=receivers.pyroscope.protocols.http.endpoint=127.0.0.1:0")
     metrics = "--set=service.telemetry.metrics.level=none"
     return braid((EXAMPLES / "quickstart.yaml").read_text(), *free, metrics, env={"BRAID_OUT": str(tmp_path)})
 

@@ -68,7 +68,7 @@ EXAMPLES = {
         samples_by=(("otlp", "proto"), ("otlp", "grpc")), copied=("http.route", "span.status"), marks=True,
         health=True, zstd=True, gauges={"otelcol_exporter_queue_capacity": 33554432}),
     "tempo-pyroscope.yaml": Example(
-        traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "grpc"),
+        traces="http://tempo:4317", profiles="http://pyroscope:4040", spans_by=("grpc", "http"),
         samples_by=(("otlp/profiling", "grpc"),) * 2, marks=True),
 }
 
@@ -360,6 +360,24 @@ def expected(span, copied):
     own = {"span.kind": KINDS[span.kind], "span.status": STATUSES[span.status.code],
            "http.route": attributes.get("http.route")}
     return {"span.name": span.name, **{key: own[key] for key in copied if own[key] is not None}}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_example_takes_backends_from_the_environment(name):
+    """Every endpoint that is somebody else's comes from a variable, and has a default."""
+    section = re.search(r"^exporters:\n((?: .*\n|\n)*)", (FOLDER / name).read_text(), flags=re.M).group(1)
+    for endpoint in re.findall(r"endpoint: (.*)", section):
+        assert re.fullmatch(r"\$\{env:[A-Z_]+:-[^}]+\}", endpoint), endpoint
+
+
+def ports(name, protocol):
+    return re.findall(protocol + r":\n +endpoint: \S+:(\d+)", (FOLDER / name).read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_example_has_usual_ports(name):
+    """An OTLP SDK that knows its protocol only finds the right server: 4317 is gRPC, 4318 HTTP."""
+    assert "4318" not in ports(name, "grpc") and "4317" not in ports(name, "http")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "pipeline/condition.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 
@@ -24,9 +25,14 @@ static char spans[] =
     "{'resource':{'attributes':[{'key':'service.name','value':{'stringValue':'shop'}},"
     "{'key':'host.name','value':{'stringValue':'h1'}}]},'scopeSpans':["
     "{'scope':{'name':'lib','version':'1.0'},'spans':["
-    "{'name':'span1','kind':2,'attributes':[{'key':'db','value':{'stringValue':'redis'}},"
+    "{'traceId':'0102030405060708090a0b0c0d0e0f10','spanId':'1112131415161718',"
+    "'status':{'code':2,'message':'bad \\u0022luck\\u0022'},'startTimeUnixNano':'2000',"
+    "'endTimeUnixNano':'3000','name':'span1','kind':2,'attributes':[{'key':'db','value':{'"
+    "stringValue':'redis'}},"
     "{'key':'n','value':{'intValue':'42'}}]},"
-    "{'name':'span2','kind':3,'attributes':[{'key':'db','value':{'stringValue':'mysql'}},"
+    "{'traceId':'0102030405060708090a0b0c0d0e0f10','parentSpanId':'0102030405060708',"
+    "'spanId':'0102030405060708','traceState':'a=1','name':'span2','kind':3,'attributes':[{'key':'"
+    "db','value':{'stringValue':'mysql'}},"
     "{'key':'d','value':{'doubleValue':0.5}}]}]},"
     "{'spans':["
     "{'name':'span3','kind':1,'attributes':[{'key':'b','value':{'boolValue':true}},"
@@ -263,6 +269,149 @@ static void samples_in_and_out(void **state)
           "123456", 6);
 }
 
+/* --- Conditions ------------------------------------------------------------------------------ */
+
+/* Which of the spans a condition drops; by pkg/ottl's LANGUAGE.md, "Comparison Rules". */
+static const struct example span_conditions[] = {
+    {"name == \"span1\"", "1"},
+    {"name != \"span1\"", "23456"},
+    {"name < \"span3\"", "12"},
+    {"name >= \"span5\"", "56"},
+    {"\"span2\" == name", "2"},
+    {"kind == SPAN_KIND_SERVER", "1"},
+    {"kind == 3", "2"},
+    {"kind.string == \"Internal\"", "3"},
+    {"kind.deprecated_string == \"SPAN_KIND_UNSPECIFIED\"", "4"},
+    {"attributes[\"db\"] == \"redis\"", "1"},
+    {"attributes[\"db\"] == nil", "345"},
+    {"attributes[\"db\"] != nil", "126"},
+    {"nil == attributes[\"db\"]", "345"},
+    {"attributes[\"db\"] == \"\"", "6"},
+    {"attributes[\"n\"] == 42", "1"},
+    {"attributes[\"n\"] == 42.0", "1"},
+    {"attributes[\"n\"] == \"42\"", ""},
+    {"attributes[\"n\"] != \"42\"", "123456"},
+    {"attributes[\"n\"] < 43", "1"},
+    {"attributes[\"n\"] >= 42", "1"},
+    {"attributes[\"n\"] > 41.5", "1"},
+    {"attributes[\"d\"] <= 0.5", "2"},
+    {"attributes[\"d\"] > 1", "3"},
+    {"attributes[\"d\"] < nil", ""},
+    {"attributes[\"x\"] <= nil", ""},
+    {"attributes[\"b\"] == true", "3"},
+    {"attributes[\"b\"] > false", "3"},
+    {"attributes[\"b\"] == 1", ""},
+    {"attributes[\"l\"] != nil", "4"},
+    {"resource.attributes[\"service.name\"] == \"shop\"", "1234"},
+    {"resource.attributes[\"service.name\"] == 7", "6"},
+    {"resource.attributes[\"service.name\"] == nil", "5"},
+    {"instrumentation_scope.name == \"lib\"", "125"},
+    {"scope.version == \"1.0\"", "12"},
+    {"scope.version == \"\"", "3456"},
+    {"span.name == \"span4\"", "4"},
+    {"IsMatch(name, \"^span[1-3]$\")", "123"},
+    {"IsMatch(attributes[\"n\"], \"^4\")", "1"},
+    {"IsMatch(attributes[\"b\"], \"^true$\")", "3"},
+    {"IsMatch(attributes[\"d\"], \"^0[.]5$\")", "2"},
+    {"IsMatch(attributes[\"none\"], \".*\")", ""},
+    {"not IsMatch(name, \"[12]\")", "3456"},
+    {"name == \"span1\" or name == \"span2\" and kind == SPAN_KIND_SERVER", "1"},
+    {"(name == \"span1\" or name == \"span2\") and kind == 3", "2"},
+    {"not (name == \"span1\" or name == \"span2\")", "3456"},
+    {"not not name == \"span1\"", "1"},
+    {"name == \"span1\" or name == \"span2\" or name == \"span3\" or false", "123"},
+    {"kind == 2 and name == \"span1\" and true", "1"},
+    {"true", "123456"},
+    {"false", ""},
+    {"status.code == STATUS_CODE_ERROR", "1"},
+    {"status.message == \"bad \\\"luck\\\"\"", "1"},
+    {"IsRootSpan()", "13456"},
+    {"parent_span_id.string == \"0102030405060708\"", "2"},
+    {"trace_id.string == \"0102030405060708090a0b0c0d0e0f10\"", "12"},
+    {"trace_id.string == span_id.string", "3456"},
+    {"start_time_unix_nano > 1000 and end_time_unix_nano == 3000", "1"},
+    {"trace_state == \"a=1\"", "2"},
+};
+
+static const struct example sample_conditions[] = {
+    {"attributes[\"env\"] == \"prod\"", "123"},
+    {"profile.attributes[\"env\"] == nil", "456"},
+    {"sample.attributes[\"thread\"] == \"main\"", "14"},
+    {"sample.attributes[\"thread\"] == \"io\"", "2"},
+    {"sample.attributes[\"env\"] == \"prod\"", ""},
+    {"IsMatch(sample.attributes[\"thread\"], \"^i\")", "2"},
+    {"sample_type.type == \"cpu\"", "12356"},
+    {"profile.sample_type.unit == \"\"", "123456"},
+    {"resource.attributes[\"service.name\"] == \"cart\"", "56"},
+    {"scope.name == \"lib\"", "1234"},
+    {"period == 0 and duration_unix_nano == 0", "123456"},
+    {"sample.attributes[\"thread\"] != nil and resource.attributes[\"service.name\"] == \"shop\"",
+     "124"},
+};
+
+static const char *drop(const char *list, const char *condition)
+{
+    static char yaml[1024];
+    char *p = yaml + sprintf(yaml, "{%s: [\"", list);
+    for (; *condition; condition++) {
+        if (strchr("\"\\", *condition))
+            *p++ = '\\';
+        *p++ = *condition;
+    }
+    (void)strcpy(p, strchr(list, '{') ? "\"]}}" : "\"]}");
+    return yaml;
+}
+
+static void conditions(void **state)
+{
+    (void)state;
+    static const char of_spans[] = "\"name\":\"span", of_samples[] = "\"values\":[\"10";
+    for (size_t i = 0; i < sizeof span_conditions / sizeof *span_conditions; i++)
+        check(BR_TRACES, drop("traces: {span", span_conditions[i].match), spans, of_spans,
+              without("123456", span_conditions[i].yes), 6);
+    for (size_t i = 0; i < sizeof sample_conditions / sizeof *sample_conditions; i++)
+        check(BR_PROFILES, drop("profiles: {profile", sample_conditions[i].match), samples,
+              of_samples, without("123456", sample_conditions[i].yes), 6);
+    check(BR_TRACES, drop("traces: {resource", "attributes[\"host.name\"] == \"h1\""), spans,
+          of_spans, "56", 6);
+    check(BR_PROFILES, drop("profiles: {resource", "attributes[\"service.name\"] == \"shop\""),
+          samples, of_samples, "56", 6);
+    check(BR_TRACES,
+          drop("trace_conditions", "span.kind == 2 and resource.attributes[\"a\"] == nil"), spans,
+          of_spans, "23456", 6);
+    check(BR_PROFILES, drop("profile_conditions", "sample.attributes[\"thread\"] == nil"), samples,
+          of_samples, "124", 6);
+    /* Any of them, and beside the other form. */
+    check(BR_TRACES,
+          "{traces: {span: ['name == \"span1\"', 'name == \"span2\"'], resource: ['false']},"
+          " spans: {exclude: {match_type: strict, span_names: [span3]}}}",
+          spans, of_spans, "456", 6);
+    check(BR_PROFILES, drop("traces: {span", "true"), samples, of_samples, "123456", 6);
+}
+
+/* As deep as it may be, and a level deeper. */
+static void deep_condition(void **state)
+{
+    (void)state;
+    struct br_arena arena;
+    struct br_conditions c = {.n = 0};
+    struct br_err err = {0};
+    char text[200];
+    br_arena_init(&arena, 0);
+    for (int depth = 63; depth <= 64; depth++) {
+        memset(text, '(', (size_t)depth);
+        (void)strcpy(text + depth, "true");
+        memset(text + depth + 4, ')', (size_t)depth);
+        text[2 * depth + 4] = '\0';
+        assert_int_equal(br_conditions_add(&c, text, BR_TRACES, BR_CONDITION_SPAN, &arena, &err),
+                         depth == 63 ? 0 : BR_EINVAL);
+    }
+    assert_string_equal(err.text, "at character 65: more than 64 parentheses inside each other");
+    assert_int_equal(c.n, 1);
+    br_conditions_release(&c);
+    br_arena_release(&arena);
+}
+
 /* --- Config ---------------------------------------------------------------------------------- */
 
 static void configs(void **state)
@@ -270,10 +419,10 @@ static void configs(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"{}",
-         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing is "
          "dropped\n"},
         {"{spans: {}}",
-         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing is "
          "dropped\n"},
         {"{spans: {include: {services: [a]}}}", "test.yaml:1:19: x::spans::include: \"match_type\" "
                                                 "is missing and has no default: one of strict, "
@@ -316,34 +465,60 @@ static void configs(void **state)
          "effect: patterns are compiled and not cached\n"
          "warning: test.yaml:1:69: x::spans::include::regexp::cachemaxnumentries: is read and has "
          "no effect: patterns are compiled and not cached\n"},
-        {"{traces: {span: ['attributes[\"a\"] == 1']}}",
-         "test.yaml:1:10: x::traces: conditions in the Collector's expression language (OTTL) are "
-         "not supported; use spans or profiles with include and exclude, of match_type strict or "
-         "regexp\n"},
-        {"{trace_conditions: ['span.name == \"a\"']}",
-         "test.yaml:1:20: x::trace_conditions: conditions in the Collector's expression language "
-         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
-         "strict or regexp\n"},
-        {"{profile_conditions: ['profile.duration > 1']}",
-         "test.yaml:1:22: x::profile_conditions: conditions in the Collector's expression language "
-         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
-         "strict or regexp\n"},
-        {"{profiles: {profile: ['duration > 1']}}",
-         "test.yaml:1:22: x::profiles::profile: conditions in the Collector's expression language "
-         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
-         "strict or regexp\n"},
-        {"{profiles: {resource: ['attributes[\"a\"] == 1']}}",
-         "test.yaml:1:23: x::profiles::resource: conditions in the Collector's expression language "
-         "(OTTL) are not supported; use spans or profiles with include and exclude, of match_type "
-         "strict or regexp\n"},
+        {"{traces: {span: ['attributes[\"a\"] == 1']}}", ""},
+        {"{trace_conditions: ['span.name == \"a\"', name]}",
+         "test.yaml:1:41: x::trace_conditions[1]: at character 1: the path name has to start with "
+         "span, resource or scope\n"},
+        {"{profiles: {profile: ['duration > 1'], resource: ['attributes == nil']}}",
+         "test.yaml:1:51: x::profiles::resource[0]: at character 11: attributes as a whole cannot "
+         "be "
+         "compared: write attributes[\"key\"]\n"
+         "test.yaml:1:23: x::profiles::profile[0]: at character 1: the path duration is none that "
+         "is "
+         "known here\n"},
+        {"{profile_conditions: ['profile.period > 1', 'sample.name == 1']}",
+         "test.yaml:1:45: x::profile_conditions[1]: at character 1: the path sample.name is none "
+         "that "
+         "is known here\n"},
+        {"{traces: {spanevent: ['name == \"a\"']}}",
+         "test.yaml:1:22: x::traces::spanevent: events of spans are not dropped here; only whole "
+         "spans "
+         "are\n"},
+        {"{traces: {span: ['(name == \"a\"']}}", "test.yaml:1:18: x::traces::span[0]: at character "
+                                                 "13: the \"(\" at character 1 has no \")\"\n"},
+        {"{traces: {span: ['end_time_unix_nano - start_time_unix_nano > 5']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 20: arithmetic is not known here\n"},
+        {"{traces: {span: ['name == \"a\" && true']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 13: \"and\" or \"or\" has to stand "
+         "here, or "
+         "the end\n"},
+        {"{traces: {span: ['Len(name) > 3']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 1: the function Len is not known here; "
+         "IsMatch and IsRootSpan are\n"},
+        {"{traces: {span: ['IsMatch(name, \"(\")']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 15: the pattern is no regular "
+         "expression: "
+         "missing closing parenthesis, at character 2\n"},
+        {"{traces: {span: ['name == \"a', 'name', '', 'name == \"\\d\"']}}",
+         "test.yaml:1:18: x::traces::span[0]: at character 9: the quote that opens here is never "
+         "closed\n"
+         "test.yaml:1:32: x::traces::span[1]: at character 5: a comparison is missing: ==, !=, <, "
+         "<=, > "
+         "or >=\n"
+         "test.yaml:1:40: x::traces::span[2]: at character 1: a path or a literal has to stand "
+         "here\n"
+         "test.yaml:1:44: x::traces::span[3]: at character 10: this escape is none that a text "
+         "has: "
+         "write \\\\ for a backslash\n"},
         {"{error_mode: ignore, logs: {}, metrics: {}}",
-         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: of the "
-         "Collector's, for its expression language\n"
+         "warning: test.yaml:1:2: x::error_mode: is read and has no effect: conditions that are "
+         "taken "
+         "at the start do not fail later\n"
          "warning: test.yaml:1:22: x::logs: is read and has no effect: of the "
          "Collector's, for a signal that is not here\n"
          "warning: test.yaml:1:32: x::metrics: is read and has no effect: of the "
          "Collector's, for a signal that is not here\n"
-         "warning: test.yaml:1:1: x: neither spans nor profiles has include or exclude: nothing is "
+         "warning: test.yaml:1:1: x: it has neither include, exclude nor conditions: nothing is "
          "dropped\n"},
         {"{spans: {exclude: {match_type: regexp, libraries: [{name: a}, {name: b, version: "
          "'('}]}}}",
@@ -354,14 +529,13 @@ static void configs(void **state)
          "quantifier does not follow a repeatable item, at character 1\n"},
         {"{profiles: {exclude: {match_type: strict, sample_types: cpu}}}", ""},
         {"{spans: {include: {match_type: strict}}, profiles: {exclude: {match_type: strict}}, "
-         "traces: []}",
+         "traces: {span: nothing}}",
          "test.yaml:1:19: x::spans::include: has no criterion, such as services, attributes or "
          "resources\n"
          "test.yaml:1:62: x::profiles::exclude: has no criterion, such as services, attributes or "
          "resources\n"
-         "test.yaml:1:93: x::traces: conditions in the Collector's expression language (OTTL) are "
-         "not supported; use spans or profiles with include and exclude, of match_type strict or "
-         "regexp\n"},
+         "test.yaml:1:100: x::traces::span[0]: at character 1: the path nothing is none that is known "
+         "here\n"},
     };
     rig_expect_errors(&br_filter_processor, cases, BR_COUNT(cases));
 }
@@ -438,6 +612,16 @@ static void no_memory(void **state)
                                    " attributes: [{key: thread}]}}}",
                                    samples, "\"values\":[\"10", "14"),
                     3, 100);
+    assert_in_range(without_memory(BR_TRACES,
+                                   "{traces: {span: ['IsMatch(attributes[\"n\"], \"4\")',"
+                                   " 'resource.attributes[\"service.name\"] != \"shop\"']}}",
+                                   spans, "\"name\":\"span", "234"),
+                    3, 100);
+    assert_in_range(without_memory(BR_PROFILES,
+                                   "{profile_conditions: ['sample.attributes[\"thread\"] == nil or"
+                                   " profile.attributes[\"env\"] == nil']}",
+                                   samples, "\"values\":[\"10", "12"),
+                    3, 100);
 }
 
 int main(void)
@@ -446,6 +630,7 @@ int main(void)
         cmocka_unit_test(spans_in_and_out),   cmocka_unit_test(untouched),
         cmocka_unit_test(samples_in_and_out), cmocka_unit_test(configs),
         cmocka_unit_test(hard_pattern),       cmocka_unit_test(matching_has_a_time),
+        cmocka_unit_test(conditions),         cmocka_unit_test(deep_condition),
         cmocka_unit_test(no_memory),
     };
     put_right(spans);
