@@ -197,12 +197,13 @@ static bool samples_line_up(const struct pprof_profile *a, const struct pprof_pr
     return true;
 }
 
-static bool was_one_with(const struct pprof_profile *first, const struct pprof_profile *p)
+static bool was_one_with(const struct pprof_profile *first, const struct pprof_profile *p,
+                         const struct pprof_tables *t)
 {
     return p->n_samples == first->n_samples && p->time_ns == first->time_ns &&
            p->duration_ns == first->duration_ns && p->period == first->period &&
            p->period_type == first->period_type && p->period_unit == first->period_unit &&
-           p->attributes == first->attributes && samples_line_up(first, p);
+           pprof_profile_same_attributes(first, p, t) && samples_line_up(first, p);
 }
 
 /* How many of the next Profiles were one pprof. */
@@ -210,7 +211,7 @@ static uint32_t group_len(const struct br_pprof_writer *w)
 {
     const struct pprof_profile *p = w->profiles;
     uint32_t n = 1;
-    for (; n < w->n_profiles && was_one_with(p, p + n); n++)
+    for (; n < w->n_profiles && was_one_with(p, p + n, &w->tables); n++)
         for (uint32_t i = 0; i < n; i++)
             if (p[i].type == p[n].type && p[i].unit == p[n].unit)
                 return n;

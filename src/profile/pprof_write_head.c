@@ -36,14 +36,37 @@ static void read_attributes(struct pprof_profile *p, struct pprof_tables *t)
     struct pprof_indices x = {.p = p->body, .end = p->end};
     struct br_pair a;
     uint32_t i;
-    p->attributes = 14695981039346656037u;
     while (!t->rc && pprof_index_next(&x, 11, &i)) {
         if (!pprof_pair(t, i, &a, NULL, NULL))
             continue;
-        if (br_text_is(a.key, BR_PROFILE_CUMULATIVE))
-            p->cumulative = a.value.type == BR_VALUE_BOOL && a.value.number;
-        else
-            p->attributes = (p->attributes ^ i) * 1099511628211u;
+        if (!br_text_is(a.key, BR_PROFILE_CUMULATIVE)) {
+            t->labels[i].compared = true;
+            continue;
+        }
+        p->cumulative = a.value.type == BR_VALUE_BOOL && a.value.number;
+    }
+}
+
+/* The next attribute that the profiles of one pprof have in common. */
+static bool next_attribute(struct pprof_indices *x, const struct pprof_tables *t, uint32_t *ret)
+{
+    while (pprof_index_next(x, BR_PROFILE_ATTRIBUTES, ret))
+        if (*ret < t->view.n[BR_TABLE_ATTRIBUTE] && t->labels[*ret].compared)
+            return true;
+    return false;
+}
+
+bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct pprof_profile *b,
+                                   const struct pprof_tables *t)
+{
+    struct pprof_indices x = {.p = a->body, .end = a->end}, y = {.p = b->body, .end = b->end};
+    uint32_t i, k;
+    for (;;) {
+        bool more = next_attribute(&x, t, &i), more_too = next_attribute(&y, t, &k);
+        if (!more || !more_too)
+            return more == more_too;
+        if (i != k)
+            return false;
     }
 }
 

@@ -16,7 +16,6 @@ struct pprof_profile {
     uint32_t type, unit, period_type, period_unit; /* strings of the dictionary */
     int64_t period;
     uint64_t time_ns, duration_ns;
-    uint64_t attributes; /* equal for equal ones, but for the mark of being cumulative */
     bool cumulative;
 };
 
@@ -50,6 +49,11 @@ struct pprof_head {
 
 void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
                         const uint8_t *end);
+
+/* True when two that were read refer to the same attributes in the same order, but for what says
+ * whether they are cumulative. Indices that mean no attribute do not count. */
+bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct pprof_profile *b,
+                                   const struct pprof_tables *t);
 
 /* True when its type is cpu/nanoseconds. */
 bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t);

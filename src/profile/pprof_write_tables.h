@@ -49,6 +49,7 @@ struct pprof_label {
     uint8_t role;      /* enum pprof_role */
     int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
     int8_t folded;     /* likewise: says of a location that it is folded */
+    bool compared;     /* profiles of one pprof have it in common; set when one was read */
     bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
     uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
     struct pprof_mark text; /* its text outside of labels, written once for all that refer to it */

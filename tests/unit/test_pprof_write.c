@@ -192,18 +192,23 @@ static void free_result(struct result *r)
     free_messages();
 }
 
-static struct result *write_all(struct message *profiles, struct message *scope,
-                                const struct br_pprof_options *options)
+/* Takes the item. */
+static struct result *write_item(struct br_item *item, const struct br_pprof_options *options)
 {
     struct result *r = calloc(1, sizeof *r);
     struct br_pprof_writer *w = br_pprof_writer_new(&host);
-    struct br_item *item = request_of(profiles, scope);
     assert_non_null(r);
     assert_non_null(w);
     assert_int_equal(br_pprof_write(w, item, options, on_pprof, r), 0);
     br_item_free(item);
     br_pprof_writer_free(w);
     return r;
+}
+
+static struct result *write_all(struct message *profiles, struct message *scope,
+                                const struct br_pprof_options *options)
+{
+    return write_item(request_of(profiles, scope), options);
 }
 
 static const char *string(const Pprof *p, int64_t i)
@@ -413,6 +418,43 @@ static void profiles_that_differ_stay_apart(void **state)
         assert_int_equal(r->n, 2);
         assert_int_equal(r->out[0].pprof->n_sample_type, 1);
         assert_int_equal(r->out[1].pprof->n_sample_type, 1);
+        free_result(r);
+    }
+}
+
+/* A request whose dictionary has 256 attributes. */
+static struct br_item *request_of_many_attributes(struct message *profiles)
+{
+    struct message *m = nest(1, nest(1, END), nest(2, nest(1, END), profiles, END), END);
+    struct message *entries = dictionary();
+    for (uint64_t i = 7; i < 256; i++)
+        entries = join(entries, nest(ATTRIBUTE, number(1, TASK), number_value(2, i), END));
+    return walked(BR_PROFILES, join(m, bytes(2, entries->data, entries->len)));
+}
+
+/* Two lists of attributes that 64 bits of FNV-1a over their indices do not tell apart:
+ * sum((b[i] - a[i]) * prime^(13 - i)) is 0 modulo 2^64, found by reducing that lattice. */
+static void attributes_are_compared_and_not_their_hash(void **state)
+{
+    (void)state;
+    static const uint8_t a[] = {239, 37, 12, 10, 139, 158, 199, 11, 244, 253, 137, 3, 44, 47};
+    static const uint8_t b[] = {233, 36, 7, 58, 146, 170, 73, 63, 238, 2, 148, 121, 108, 80};
+    uint64_t hash[2] = {14695981039346656037u, 14695981039346656037u};
+    for (size_t i = 0; i < sizeof a; i++) {
+        hash[0] = (hash[0] ^ a[i]) * 1099511628211u;
+        hash[1] = (hash[1] ^ b[i]) * 1099511628211u;
+    }
+    assert_true(hash[0] == hash[1]);
+    for (int same = 0; same < 2; same++) {
+        struct message *first = sample(1, none(), 3), *second = sample(1, none(), 30);
+        for (size_t i = 0; i < sizeof a; i++) {
+            first = join(first, number(P_ATTRIBUTES, a[i]));
+            second = join(second, number(P_ATTRIBUTES, same ? a[i] : b[i]));
+        }
+        struct result *r = write_item(request_of_many_attributes(join(
+                                          profile(SAMPLES, COUNT, first), profile(CPU, NS, second))),
+                                      NULL);
+        assert_int_equal(r->n, same ? 1 : 2);
         free_result(r);
     }
 }
@@ -727,6 +769,7 @@ int main(void)
         cmocka_unit_test(what_a_client_named_stays),
         cmocka_unit_test(profiles_that_line_up_are_one),
         cmocka_unit_test(profiles_that_differ_stay_apart),
+        cmocka_unit_test(attributes_are_compared_and_not_their_hash),
         cmocka_unit_test(a_type_is_there_once),
         cmocka_unit_test(the_order_of_types_comes_back),
         cmocka_unit_test(the_link_holds),
