@@ -51,6 +51,7 @@ static int read_format(struct reading *p, struct ask *ret)
         [BR_FORMAT_TREE] = "tree",
         [BR_FORMAT_SPEEDSCOPE] = "speedscope",
         [BR_FORMAT_PERF_SCRIPT] = "perf",
+        [BR_FORMAT_CPUPROFILE] = "cpuprofile",
     };
     const char *text;
     size_t len;
@@ -65,7 +66,8 @@ static int read_format(struct reading *p, struct ask *ret)
         return 0;
     }
     return br_err_set(&p->r->err, BR_EINVAL,
-                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope or perf");
+                      "format must be pprof, jfr, folded, lines, trie, tree, speedscope, perf or "
+                      "cpuprofile");
 }
 
 static int read_time(struct reading *p, const char *name, uint64_t now_ns, uint64_t *ret)

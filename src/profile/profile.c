@@ -25,6 +25,7 @@ static br_profile_read_fn *const readers[] = {
     [BR_FORMAT_TREE] = br_tree_read,
     [BR_FORMAT_SPEEDSCOPE] = br_speedscope_read,
     [BR_FORMAT_PERF_SCRIPT] = br_perf_script_read,
+    [BR_FORMAT_CPUPROFILE] = br_cpuprofile_read,
 };
 
 /* Reads with the builder and the arena limited by what was sent. The dictionary is copied once more
@@ -100,6 +101,18 @@ static bool is_json_object(const uint8_t *p, const uint8_t *end)
     return p < end && (*p == '"' || *p == '}');
 }
 
+/* By the first member's name: they have none in common. */
+static enum br_profile_format json_format(const uint8_t *p, const uint8_t *end)
+{
+    static const char *const v8[] = {"\"nodes\"", "\"startTime\"", "\"endTime\"", "\"samples\"",
+                                     "\"timeDeltas\""};
+    p = skip_blanks(skip_blanks(p, end) + 1, end);
+    for (size_t i = 0; i < BR_COUNT(v8); i++)
+        if ((size_t)(end - p) >= strlen(v8[i]) && memcmp(p, v8[i], strlen(v8[i])) == 0)
+            return BR_FORMAT_CPUPROFILE;
+    return BR_FORMAT_SPEEDSCOPE;
+}
+
 /* The first line with something on it is text and ends in a count. */
 static bool is_folded(const uint8_t *p, const uint8_t *end)
 {
@@ -131,7 +144,7 @@ bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *r
     else if (len >= sizeof gzip && memcmp(data, gzip, sizeof gzip) == 0)
         *ret = BR_FORMAT_PPROF;
     else if (is_json_object(data, end))
-        *ret = BR_FORMAT_SPEEDSCOPE;
+        *ret = json_format(data, end);
     else if (br_perf_script_is((const char *)data, len))
         *ret = BR_FORMAT_PERF_SCRIPT;
     else if (is_folded(data, end))

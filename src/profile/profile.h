@@ -49,6 +49,7 @@ enum br_profile_format {
     BR_FORMAT_TREE,
     BR_FORMAT_SPEEDSCOPE,
     BR_FORMAT_PERF_SCRIPT,
+    BR_FORMAT_CPUPROFILE, /* V8's */
 };
 
 /* What a Pyroscope client says of one sample type ("sample_type_config"). */
@@ -109,13 +110,13 @@ int br_profile_read(struct br_build *b, enum br_profile_format format,
 typedef int br_profile_read_fn(struct br_build *b, const struct br_profile_source *s,
                                struct br_arena *scratch, struct br_err *err);
 br_profile_read_fn br_pprof_read, br_jfr_read, br_folded_read, br_lines_read, br_trie_read,
-    br_tree_read, br_speedscope_read, br_perf_script_read;
+    br_tree_read, br_speedscope_read, br_perf_script_read, br_cpuprofile_read;
 
 /* True when the first line that says something is a sample as `perf script` prints it. */
 bool br_perf_script_is(const char *text, size_t len);
 
-/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, perf script's or
- * folded text.
+/* The format that bytes look to be in: pprof (also without gzip), JFR, speedscope, .cpuprofile, perf
+ * script's or folded text.
  * False when they are none of these. */
 bool br_profile_guess(const uint8_t *data, size_t len, enum br_profile_format *ret);
 

@@ -2,6 +2,7 @@
 """Receiver pprof: a Go program scraped over the network, a folder, uploads."""
 
 import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -255,6 +256,37 @@ def test_upload_as_the_readme_says(braid, sink, tmp_path):
     refused = clients.http(address, "/v1/profiles/upload", b"\x01\x02", None)
     assert refused.code == 400 and b"neither pprof" in refused.body
     server.stop()
+
+
+BURN = """
+function leaf(n) { let s = 0; for (let i = 0; i < n; i++) s += Math.sqrt(i); return s; }
+function work(end) { while (Date.now() < end) leaf(20000); }
+work(Date.now() + 500);
+"""
+
+
+def test_what_node_writes(braid, sink, tmp_path):
+    """node --cpu-prof: a sample for each of its own, at its distance to the last, weighing until the next."""
+    (tmp_path / "burn.js").write_text(BURN)
+    subprocess.run(["node", "--cpu-prof", "--cpu-prof-name=x.cpuprofile", "burn.js"], cwd=tmp_path, check=True,
+                   timeout=DEADLINE_S)
+    data = (tmp_path / "x.cpuprofile").read_bytes()
+    server = braid(config(sink, {"http": {"endpoint": "127.0.0.1:0"}}))
+    address = server.address("http", "receiver/pprof")
+    until_s = 1_700_000_000
+    path = f"/v1/profiles/upload?name=shop&from={until_s - 9}&until={until_s}"
+    assert clients.http(address, path, data, None).code == 200
+    server.stop()
+    theirs, found = json.loads(data), samples(sink)
+    times = [theirs["startTime"] + each for each in itertools.accumulate(theirs["timeDeltas"])]
+    lasted = [max(0, after - at) for at, after in zip(times, [*times[1:], theirs["endTime"]])]
+    assert [each["values"][0] // 1000 for each in found] == lasted
+    assert [each["timestamps"][0] for each in found] == [
+        until_s * 10**9 - (max(times) - at) * 1000 for at in times]
+    assert {(each["type"], each["scope"][1]["pyroscope.metric"]) for each in found} == {
+        (("wall", "nanoseconds"), "wall")}
+    in_work = [each["values"][0] for each in found if "work" in functions(each)]
+    assert sum(in_work) > 0.3e9 and functions(found[0])[-1] != "(root)"
 
 
 # --- Datadog's profilers

@@ -846,6 +846,63 @@ static void shape_perf_words(struct body *b, size_t size)
     put_bytes(&b->data, 'x', size / 2);
 }
 
+/* --- .cpuprofile ------------------------------------------------------------------------------ */
+
+static void v8_open(struct body *b)
+{
+    b->format = BR_FORMAT_CPUPROFILE;
+    wire_raw(&b->data, "{\"startTime\":0,\"nodes\":[", 24);
+}
+
+/* A chain of nodes, each of which is a sample as well: all stacks together are its square. */
+static void v8_samples(struct body *b, unsigned n, bool one)
+{
+    char text[64];
+    wire_raw(&b->data, "],\"samples\":[", 13);
+    for (unsigned i = 1; i <= n; i++) {
+        (void)snprintf(text, sizeof text, "%s%u", i > 1 ? "," : "", one ? 1 : i);
+        wire_raw(&b->data, text, strlen(text));
+    }
+    wire_raw(&b->data, "],\"timeDeltas\":[", 16);
+    for (unsigned i = 1; i <= n; i++)
+        wire_raw(&b->data, i > 1 ? ",1" : "1", i > 1 ? 2 : 1);
+    wire_raw(&b->data, "]}", 2);
+}
+
+static void shape_cpuprofile_chain(struct body *b, size_t size)
+{
+    char text[128];
+    unsigned n = (unsigned)(size / 96);
+    v8_open(b);
+    for (unsigned i = 1; i <= n; i++) {
+        (void)snprintf(text, sizeof text, "%s{\"id\":%u,\"callFrame\":{\"functionName\":\"f\"},\"children\":[",
+                       i > 1 ? "," : "", i);
+        wire_raw(&b->data, text, strlen(text));
+        (void)snprintf(text, sizeof text, "%u]}", i + 1);
+        wire_raw(&b->data, i < n ? text : "]}", i < n ? strlen(text) : 2);
+    }
+    v8_samples(b, n, false);
+}
+
+static void shape_cpuprofile_nodes(struct body *b, size_t size)
+{
+    char text[128];
+    unsigned n = 1;
+    v8_open(b);
+    for (; b->data.len < size; n++) {
+        (void)snprintf(text, sizeof text, "%s{\"id\":%u}", n > 1 ? "," : "", n);
+        wire_raw(&b->data, text, strlen(text));
+    }
+    v8_samples(b, 1, true);
+}
+
+static void shape_cpuprofile_samples(struct body *b, size_t size)
+{
+    v8_open(b);
+    wire_raw(&b->data, "{\"id\":1}", 8);
+    v8_samples(b, (unsigned)(size / 4), true);
+}
+
 /* --- speedscope ------------------------------------------------------------------------------- */
 
 #define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
@@ -1000,6 +1057,9 @@ static const struct {
     SHAPE(perf_frames),
     SHAPE(perf_names),
     SHAPE(perf_words),
+    SHAPE(cpuprofile_chain),
+    SHAPE(cpuprofile_nodes),
+    SHAPE(cpuprofile_samples),
     SHAPE(speedscope_events),
     SHAPE(speedscope_samples),
     SHAPE(speedscope_depth),

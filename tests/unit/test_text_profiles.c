@@ -370,6 +370,87 @@ static void test_perf_script_without_memory(void **state)
     fault_each("perf script", perf_without_memory, NULL);
 }
 
+/* --- .cpuprofile ------------------------------------------------------------------------------ */
+
+#define V8_NODES                                                                                   \
+    "\"nodes\":[{\"id\":1,\"callFrame\":{\"functionName\":\"(root)\"},\"children\":[2,5]},"           \
+    "{\"id\":2,\"callFrame\":{\"functionName\":\"w\\u006frk\",\"url\":\"file:///a.js\","               \
+    "\"lineNumber\":1,\"columnNumber\":13},\"hitCount\":1,\"children\":[3]},"                        \
+    "{\"id\":3,\"callFrame\":{\"functionName\":\"\",\"lineNumber\":-1}},"                            \
+    "{\"id\":5,\"callFrame\":{\"functionName\":\"(idle)\"}}]"
+#define V8_TIMES                                                                                   \
+    "\"samples\":[2,3,5,2],\"timeDeltas\":[5,100,200,-50],\"startTime\":1000,\"endTime\":1300"
+
+/* 100 us of work, 200 of what it called, none of waiting, since time went back, and 45 of work again. The
+ * clock of the file is of the machine, so the last moment is when the source ends. */
+static void test_cpuprofile(void **state)
+{
+    (void)state;
+    static const char want[] = "resource\n"
+                               "scope pyroscope.metric=wall\n"
+                               "profile wall nanoseconds period wall nanoseconds 100000 time 700000 "
+                               "duration 300000\n"
+                               "(idle) 0\n"
+                               "work 100000\n"
+                               "work 45000\n"
+                               "work;(anonymous) 200000\n";
+    struct br_profile_source s = {.start_ns = 1, .end_ns = 1000000};
+    reads_text(br_cpuprofile_read, s, "{" V8_NODES "," V8_TIMES "}", want);
+    reads_text(br_cpuprofile_read, s, "{" V8_TIMES "," V8_NODES "}", want);
+    reads_text(br_cpuprofile_read, s, "{" V8_NODES ",\"startTime\":1}", "");
+}
+
+static void test_cpuprofile_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{}", "not a .cpuprofile: no nodes"},
+        {"{" V8_NODES "}", "not a .cpuprofile: no startTime"},
+        {"{\"nodes\":[{}]}", "not a .cpuprofile: a node without an id"},
+        {"{\"nodes\":[{\"id\":1.5}]}", "not a .cpuprofile: a node without an id"},
+        {"{\"nodes\":[{\"id\":1},{\"id\":1}]}", "not a .cpuprofile: two nodes of one id"},
+        {"{\"nodes\":[{\"id\":99999}]}", "not a .cpuprofile: ids of nodes that are no numbering"},
+        {"{\"nodes\":[{\"id\":1,\"children\":[2]}]}",
+         "not a .cpuprofile: an id of a node that there is not"},
+        {"{\"nodes\":[{\"id\":1,\"children\":[3]},{\"id\":2,\"children\":[3]},{\"id\":3}]}",
+         "not a .cpuprofile: a node that is the child of two"},
+        {"{\"nodes\":[{\"id\":1,\"children\":[2]},{\"id\":2,\"children\":[1]}],\"startTime\":0,"
+         "\"samples\":[1],\"timeDeltas\":[1]}",
+         "not a .cpuprofile: a node that is its own parent"},
+        {"{" V8_NODES ",\"startTime\":0,\"samples\":[2],\"timeDeltas\":[]}",
+         "not a .cpuprofile: samples and timeDeltas of unequal number"},
+        {"{" V8_NODES ",\"startTime\":0,\"samples\":[4],\"timeDeltas\":[1]}",
+         "not a .cpuprofile: an id of a node that there is not"},
+        {"{" V8_NODES ",\"startTime\":0,\"samples\":[2],\"timeDeltas\":[1e300]}",
+         "not a .cpuprofile: a time that is no number of microseconds"},
+    };
+    struct br_profile_source s = {.end_ns = 1};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        reads_text(br_cpuprofile_read, s, cases[i][0], cases[i][1]);
+}
+
+static void cpuprofile_without_memory(void *arg)
+{
+    static const char text[] = "{" V8_NODES "," V8_TIMES "}";
+    (void)arg;
+    struct br_arena arena = {0};
+    struct br_err err = {0};
+    struct br_profile_source s = {.data = (const uint8_t *)text, .len = sizeof text - 1};
+    fault_start();
+    struct br_build *b = br_build_new(&host, 1 << 20);
+    int rc = b ? br_cpuprofile_read(b, &s, &arena, &err) : BR_ENOMEM;
+    fault_stop();
+    assert_true(rc == 0 || (rc == BR_ENOMEM && fault_failed()));
+    br_arena_release(&arena);
+    br_build_free(b);
+}
+
+static void test_cpuprofile_without_memory(void **state)
+{
+    (void)state;
+    fault_each(".cpuprofile", cpuprofile_without_memory, NULL);
+}
+
 /* --- speedscope ------------------------------------------------------------------------------- */
 
 #define SCHEMA "{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\","
@@ -724,6 +805,9 @@ int main(void)
         cmocka_unit_test(test_perf_script),
         cmocka_unit_test(test_perf_script_refused),
         cmocka_unit_test(test_perf_script_without_memory),
+        cmocka_unit_test(test_cpuprofile),
+        cmocka_unit_test(test_cpuprofile_refused),
+        cmocka_unit_test(test_cpuprofile_without_memory),
         cmocka_unit_test(test_speedscope),       cmocka_unit_test(test_speedscope_units),
         cmocka_unit_test(test_speedscope_label), cmocka_unit_test(test_speedscope_refused),
         cmocka_unit_test(test_speedscope_values),
