@@ -343,6 +343,7 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
 #define VALUES 4
 #define TIMES 5
 #define STACK 1
+#define PROFILE_SAMPLES 2 /* field of Profile */
 
 struct reader {
     const struct br_dictionary_view *view;
@@ -511,6 +512,94 @@ void join_reading_times(const struct join_reading *reading, uint64_t *ret)
         else if (f.number == TIMES)
             *ret++ = f.value;
     }
+}
+
+/* --- Splitting --- */
+
+#define PIECES_GROW                                                                                \
+    8u /* times what the sample takes: what all of them have in common is repeated */
+
+static bool split_is_common(const struct br_field *field)
+{
+    return field->number != VALUES && field->number != TIMES;
+}
+
+/* What the pieces have in common, or only its length. */
+static size_t split_common(const struct join_reading *reading, uint8_t *out)
+{
+    const uint8_t *p = reading->body;
+    size_t len = 0;
+    struct br_field f;
+    for (const uint8_t *at = p; p < reading->end && (p = br_field_next(p, reading->end, &f));
+         at = p) {
+        if (!split_is_common(&f))
+            continue;
+        if (out)
+            br_put_bytes(out + len, at, (size_t)(p - at));
+        len += (size_t)(p - at);
+    }
+    return len;
+}
+
+struct piece {
+    const uint8_t *common;
+    size_t common_len;
+    const uint64_t *times, *values;
+    uint64_t n_times, n_values;
+};
+
+static uint8_t *split_put(uint8_t *out, const struct piece *piece)
+{
+    size_t values_len = 0, times_len = piece->n_times * sizeof *piece->times;
+    for (uint64_t i = 0; i < piece->n_values; i++)
+        values_len += br_varint_size(piece->values[i]);
+    size_t len = piece->common_len + br_len_size(TIMES, times_len) +
+                 (piece->n_values ? br_len_size(VALUES, values_len) : 0);
+    out = br_put_varint(out, BR_TAG(PROFILE_SAMPLES, BR_WIRE_LEN));
+    out = br_put_varint(out, len);
+    out = piece->common_len ? br_put_bytes(out, piece->common, piece->common_len) : out;
+    if (piece->n_values) {
+        out = br_put_varint(out, BR_TAG(VALUES, BR_WIRE_LEN));
+        out = br_put_varint(out, values_len);
+    }
+    for (uint64_t i = 0; i < piece->n_values; i++)
+        out = br_put_varint(out, piece->values[i]);
+    return br_put_len(out, TIMES, piece->times, times_len);
+}
+
+uint32_t join_reading_split(const struct join_reading *reading, const uint64_t *times,
+                            const uint64_t *numbers, struct br_arena *arena,
+                            struct br_addition *ret)
+{
+    uint64_t n = reading->n_times, n_pieces = 1;
+    if (n < 2 || n > UINT32_MAX || (reading->n_values && reading->n_values != n))
+        return 0;
+    for (uint64_t i = 1; i < n; i++)
+        n_pieces += numbers[i] != numbers[i - 1];
+    size_t common_len = split_common(reading, NULL), all = (size_t)(reading->end - reading->body);
+    if (n_pieces == 1 || n_pieces * (common_len + 3 * BR_VARINT_MAX) > PIECES_GROW * all)
+        return 0;
+    uint8_t *common = br_arena_alloc(arena, common_len + 1);
+    uint64_t *values = br_arena_alloc(arena, (reading->n_values + 1) * sizeof *values);
+    size_t cap = n_pieces * (common_len + 6 * BR_VARINT_MAX) + n * (8 + BR_VARINT_MAX);
+    uint8_t *out = br_arena_alloc(arena, cap), *p = out;
+    if (!common || !values || !out)
+        return 0;
+    (void)split_common(reading, common);
+    join_reading_values(reading, values);
+    for (uint64_t i = 0, from = 0; i < n; i++) {
+        if (i + 1 < n && numbers[i + 1] == numbers[from])
+            continue;
+        p = split_put(p, &(struct piece){.common = common,
+                                         .common_len = common_len,
+                                         .times = times + from,
+                                         .values = values + from,
+                                         .n_times = i + 1 - from,
+                                         .n_values = reading->n_values ? i + 1 - from : 0});
+        from = i + 1;
+    }
+    *ret = (struct br_addition){out, (size_t)(p - out)};
+    return (uint32_t)n_pieces;
 }
 
 /* --- Functions -------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "config/option.h"
 #include "otlp/dictionary.h"
+#include "otlp/edit.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/table/table.h"
 
@@ -104,6 +105,13 @@ struct join_reading {
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
 void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
                      const uint8_t *end, struct join_reading *ret);
+
+/* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
+ * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
+ * timestamp, the pieces would repeat too much of it, or there is no memory. */
+uint32_t join_reading_split(const struct join_reading *reading, const uint64_t *times,
+                            const uint64_t *numbers, struct br_arena *arena,
+                            struct br_addition *ret);
 
 /* How many numbers to make room for where so many are needed: few grow often, many once. */
 static inline uint64_t join_numbers_cap(uint64_t need)

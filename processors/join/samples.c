@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "otlp/edit.h"
+#include "otlp/rewrite.h"
 #include "processors/join/annotations.h"
 #include "processors/join/fold.h"
 #include "processors/join/infer/infer.h"
@@ -59,7 +60,8 @@ struct run {
     struct join *join;
     struct br_item *item;
     enum join_pass pass;
-    uint8_t *memo; /* of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memo;  /* of the next sample; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos; /* owned, where samples were split */
     uint64_t came_ms, now_ms;
     uint32_t index; /* of the next sample */
     struct br_arena arena;
@@ -228,7 +230,8 @@ static uint32_t run_indices_of(struct run *run, uint32_t has_keys, uint32_t *out
     return n;
 }
 
-/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without memory. */
+/* Room for `size` bytes of an addition, side by side with the others; NULL for none, or without
+ * memory. */
 static uint8_t *run_addition_room(struct run *run, size_t size)
 {
     if (size > (size_t)(run->room_end - run->room)) {
@@ -407,6 +410,15 @@ static void run_linked_sample(struct run *run, const struct join_reading *readin
     run->link = NULL;
 }
 
+/* What the sample says of where it was taken, and else its resource. */
+static struct join_identity run_where(const struct run *run, const struct join_reading *reading)
+{
+    struct join_identity where = run->scope.where;
+    for (unsigned i = 0; i < JOIN_WHERES; i++)
+        where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
+    return where;
+}
+
 /* The table shares it out when spans of the thread leave. */
 static void run_take_inferable(struct run *run, const struct join_reading *reading,
                                const struct join_identity *where)
@@ -437,11 +449,9 @@ static enum join_result run_note_inferred(struct run *run, const struct join_rea
 static bool run_infer_sample(struct run *run, struct join_reading *reading,
                              struct br_addition *addition)
 {
-    struct join_identity where = run->scope.where;
+    struct join_identity where = run_where(run, reading);
     if (!run->join->config->infer)
         return false;
-    for (unsigned i = 0; i < JOIN_WHERES; i++)
-        where.hashes[i] = reading->where.hashes[i] ? reading->where.hashes[i] : where.hashes[i];
     if (!join_infer_may(reading, &where))
         return false;
     join_progress_note(&join_table_progress(run->join->table)->inferable);
@@ -606,6 +616,101 @@ static void run_note_counts(struct run *run)
     join_count_tally(run->join, &run->counts.tally);
 }
 
+/* --- Samples in several spans --- */
+
+struct splitting {
+    struct run *run;
+    const uint8_t *memo; /* of the samples as they came; NULL with JOIN_PASS_ONLY */
+    uint8_t *memos;      /* of those that they become */
+    uint32_t n, cap;
+    uint32_t part; /* the one at hand */
+    uint64_t *spans;
+    uint64_t cap_spans;
+};
+
+static void splitting_begin_part(struct splitting *splitting, uint32_t part)
+{
+    struct run *run = splitting->run;
+    size_t len;
+    const uint8_t *resource = br_part_resource(&run->item->parts[part], &len);
+    run->scope.where = (struct join_identity){0};
+    join_identity_read(run->join->table, resource, resource + len, RESOURCE_ATTRIBUTES,
+                       &run->dictionary.texts, &run->scope.where);
+    splitting->part = part;
+}
+
+/* The numbers of the spans that a sample's timestamps were taken in. */
+static bool splitting_spans(struct splitting *splitting, const struct join_reading *reading,
+                            const uint64_t **times)
+{
+    struct run *run = splitting->run;
+    const struct join_config *config = run->join->config;
+    struct join_identity where = run_where(run, reading);
+    if (reading->n_times > splitting->cap_spans) {
+        splitting->cap_spans = join_numbers_cap(reading->n_times);
+        splitting->spans =
+            br_arena_alloc(&run->arena, splitting->cap_spans * sizeof *splitting->spans);
+    }
+    if (!splitting->spans)
+        return false;
+    if (!reading->span_id)
+        return config->infer && join_infer_may(reading, &where) &&
+               join_infer_spans(&run->infer, reading, &where, times, splitting->spans);
+    const struct join_sample sample = {.trace_id = reading->trace_id, .span_id = reading->span_id};
+    return config->local_root.link == JOIN_LINK_SPAN &&
+           run_ask(run, &sample, false) == JOIN_FOUND &&
+           join_credit_spans(&run->credit, reading, &run->found, times, splitting->spans);
+}
+
+/* The pieces have the memo of the whole. */
+static bool splitting_note(struct splitting *splitting, uint32_t index, uint32_t n)
+{
+    if (!splitting->memo)
+        return true;
+    if (br_grow(&splitting->memos, &splitting->cap, (size_t)splitting->n + n, 1, UINT32_MAX))
+        return false;
+    memset(splitting->memos + splitting->n, splitting->memo[index], n);
+    splitting->n += n;
+    return true;
+}
+
+static int splitting_on_sample(void *arg, struct br_visit *visit)
+{
+    struct splitting *splitting = arg;
+    struct run *run = splitting->run;
+    struct join_reading reading;
+    const uint64_t *times;
+    if (visit->part != splitting->part)
+        splitting_begin_part(splitting, visit->part);
+    join_reading_of(&run->dictionary.links,
+                    run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
+                    visit->body + visit->len, &reading);
+    visit->n_out = 0;
+    if (reading.n_times > 1 && splitting_spans(splitting, &reading, &times))
+        visit->n_out =
+            join_reading_split(&reading, times, splitting->spans, &run->arena, &visit->out);
+    if (!splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
+        return BR_ENOMEM;
+    return visit->n_out ? BR_SPLIT : BR_KEEP;
+}
+
+/* A sample whose timestamps were taken in several spans becomes one for each, before they are
+ * joined: those that name none, and, where they leave with the link of the deepest span, those that
+ * name a local root. Without memory they stay whole. */
+static void run_split(struct run *run)
+{
+    const struct join_config *config = run->join->config;
+    struct splitting splitting = {.run = run, .memo = run->memo, .part = UINT32_MAX};
+    if (run->pass == JOIN_PASS_FIRST ||
+        (!config->infer && config->local_root.link != JOIN_LINK_SPAN))
+        return;
+    bool ok = br_item_rewrite(run->item, 1u << BR_LEVEL_ITEM, splitting_on_sample, &splitting) == 0;
+    if (ok && splitting.memos)
+        run->memo = run->memos = splitting.memos;
+    else
+        br_free(splitting.memos);
+}
+
 static bool run_prepare(struct run *run)
 {
     const struct join_label_names names = {.span_id = run->join->config->labels.span_id,
@@ -614,10 +719,6 @@ static bool run_prepare(struct run *run)
                                            .n_own = run->join->n_keys};
     if (br_dictionary_index(run->item, &run->arena, &run->dictionary.view))
         return false;
-    if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
-        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
-        run->no_memory = !run->folding.verdicts;
-    }
     join_texts_init(&run->dictionary.texts, run->join->table, &run->dictionary.view, &run->arena);
     run->dictionary.labels =
         join_labels_read(&run->dictionary.texts, &names, &run->arena, &run->dictionary.any_label);
@@ -638,7 +739,14 @@ static bool run_prepare(struct run *run)
         .arg = run};
     if (run->join->span_metrics.node)
         run->credit.on_credited = run_on_credited;
-    return run->dictionary.labels && !run->dictionary.texts.no_memory;
+    if (!run->dictionary.labels || run->dictionary.texts.no_memory)
+        return false;
+    run_split(run);
+    if (run->join->policy.keep && run->pass != JOIN_PASS_FIRST) {
+        run->folding.verdicts = br_arena_calloc(&run->arena, run->item->n_items, 1);
+        run->no_memory = !run->folding.verdicts;
+    }
+    return true;
 }
 
 uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pass, uint8_t *memo,
@@ -672,6 +780,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_undecided_release(&run->folding.undecided);
         br_arena_release(&run->additions_arena);
         br_arena_release(&run->arena);
+        br_free(run->memos);
     }
     br_free(run);
     return unknown;

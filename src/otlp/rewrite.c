@@ -18,7 +18,7 @@ enum { RESOURCE, SCOPE, PROFILE, DEPTH_MAX };
 /* What a part will be when all went well. */
 struct fresh {
     struct br_buf *buf; /* NULL: as it was */
-    uint32_t n_dropped;
+    uint32_t n_dropped, n_added;
     bool gone;
 };
 
@@ -88,6 +88,11 @@ static int visit_item(struct rewrite *r, const struct br_field *f, const uint8_t
     int verdict = ask(r, BR_LEVEL_ITEM, f->data, f->value);
     if (verdict == BR_REPLACE)
         return br_splice_replace(&r->s, f->number, f->at, next, r->v.out.data, r->v.out.len);
+    if (verdict == BR_SPLIT) {
+        r->fresh->n_added += r->v.n_out - 1;
+        int rc = br_splice_cut(&r->s, f->at, next);
+        return rc ? rc : br_splice_insert(&r->s, next, r->v.out.data, r->v.out.len);
+    }
     if (verdict != BR_DROP)
         return verdict;
     *ret_gone = true;
@@ -220,8 +225,8 @@ static void commit(struct br_item *item, struct fresh *fresh)
             br_buf_unref(part->new_resource_buf);
             continue;
         }
-        part->n_items -= fresh[i].n_dropped;
-        item->n_items -= fresh[i].n_dropped;
+        part->n_items += fresh[i].n_added - fresh[i].n_dropped;
+        item->n_items += fresh[i].n_added - fresh[i].n_dropped;
         if (fresh[i].buf)
             br_part_set_bytes(item, part, fresh[i].buf);
         item->parts[item->n_parts++] = *part;

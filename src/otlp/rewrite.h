@@ -24,6 +24,8 @@ enum br_change {
     BR_KEEP,
     BR_DROP,    /* scopes cannot be dropped; what is empty after drops goes by itself */
     BR_REPLACE, /* by `out` */
+    BR_SPLIT,   /* items: by the `n_out` in `out`, each with its tag and length; the item owes no more
+                   than it did */
 };
 
 /* One message: its body as it came, and where a replacement goes (memory of the callback's, good
@@ -35,6 +37,7 @@ struct br_visit {
     const uint8_t *body;
     size_t len;
     struct br_addition out;
+    uint32_t n_out;
 };
 
 /* Returns a verdict, or a negative error code, which ends the rewriting. */

@@ -127,7 +127,7 @@ static void the_deepest_open_span_is_taken(void **state)
     (void)state;
     static const struct taken samples[] = {
         {"9", 1, {1050}},       {"9", 1, {1250}}, {"9", 2, {1150, 1400}}, /* root, query, work */
-        {"9", 2, {1150, 1250}}, /* work and query: neither */
+        {"9", 2, {1150, 1250}}, /* work and query: it becomes two */
         {"9", 1, {2000}},       /* none is open any more */
         {"8", 1, {1250}},       /* nobody's thread */
         {NULL, 1, {1250}},      /* no thread */
@@ -141,13 +141,14 @@ static void the_deepest_open_span_is_taken(void **state)
         "1050 " T7 "/0000000000000001: thread.id=9 span.name=root profile.join=inferred\n"
         "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
         "1150 " T7 "/0000000000000002: thread.id=9 span.name=work profile.join=inferred\n"
-        "1150 -: thread.id=9\n"
+        "1150 " T7 "/0000000000000002: thread.id=9 span.name=work profile.join=inferred\n"
+        "1250 " T7 "/0000000000000003: thread.id=9 span.name=query profile.join=inferred\n"
         "2000 -: thread.id=9\n"
         "1250 -: thread.id=8\n"
         "1250 -:\n"
         "1000 -: thread.id=9\n");
-    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 3);
-    assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 5);
+    assert_int_equal(join_rig_count(r, "samples_inferred", CPU), 5);
+    assert_int_equal(join_rig_count(r, "samples_unlinked", CPU), 4);
     assert_int_equal(join_rig_count(r, "samples_joined", CPU), 0);
     join_rig_free(r);
 }
@@ -239,11 +240,11 @@ static void thread_ids_must_be_of_one_kind(void **state)
         const char *of_span, *of_sample, *span_name, *sample_name;
         bool same;
     } cases[] = {
-        {"java", "java", NULL, NULL, true},     {"java", NULL, NULL, NULL, false},
-        {NULL, "python", NULL, NULL, false},    {"java", "dotnet", NULL, NULL, false},
-        {"go", NULL, NULL, NULL, true},         {"cpp", "rust", NULL, NULL, true},
-        {"java", NULL, "main", "main", true},   {"go", NULL, "main", "other", false},
-        {"java", "java", "main", NULL, true},   {"java", NULL, "main", NULL, false},
+        {"java", "java", NULL, NULL, true},   {"java", NULL, NULL, NULL, false},
+        {NULL, "python", NULL, NULL, false},  {"java", "dotnet", NULL, NULL, false},
+        {"go", NULL, NULL, NULL, true},       {"cpp", "rust", NULL, NULL, true},
+        {"java", NULL, "main", "main", true}, {"go", NULL, "main", "other", false},
+        {"java", "java", "main", NULL, true}, {"java", NULL, "main", NULL, false},
     };
     for (size_t i = 0; i < BR_COUNT(cases); i++) {
         static const uint64_t time = 1050;
@@ -332,7 +333,8 @@ static void inferred_samples_have_figures(void **state)
     static const struct taken samples[] = {{"9", 2, {1250, 1260}}, {"9", 1, {1050}}};
     struct join_rig *r = join_rig_new("{infer: true, hold: 1s}", NULL, 0);
     send_spans(r, &here, (struct span_in[]){root}, 1);
-    send_samples(r, &here, samples, 2); /* the links are root's; the service is a profiled one now */
+    send_samples(r, &here, samples,
+                 2); /* the links are root's; the service is a profiled one now */
     send_spans(r, &here, (struct span_in[]){query, work}, 2);
     send_samples(r, &here, samples, 2);
     fake_host_advance(r->h, 1000);
@@ -340,6 +342,78 @@ static void inferred_samples_have_figures(void **state)
     assert_int_equal(join_rig_span_int(r, "work", "profile.sample_count"), 0);
     assert_int_equal(join_rig_span_int(r, "work", "profile.inclusive_sample_count"), 4);
     join_rig_free(r);
+}
+
+/* What one of the outputs says of a span's attribute; -1: none does. */
+static long long said_of(struct join_rig *r, const char *span, const char *key)
+{
+    long long said = -1;
+    unsigned n_out = r->n_out;
+    for (r->n_out = 1; r->n_out <= n_out && said < 0; r->n_out++)
+        if (r->out[r->n_out - 1].signal == BR_TRACES)
+            said = join_rig_span_int(r, span, key);
+    r->n_out = n_out;
+    return said;
+}
+
+static long long count_of(struct join_rig *r, const char *span)
+{
+    return said_of(r, span, "profile.sample_count");
+}
+
+/* One sample of a stack and thread with all timestamps of five seconds, as an eBPF profiler sends
+ * it, in fifty spans: each has its share, and what was before them is nobody's. */
+static void a_sample_in_many_spans_is_split(void **state)
+{
+    (void)state;
+    enum { N = 50, EACH = 10, TIMES = N * EACH + 2 };
+    static uint64_t times[TIMES], values[TIMES];
+    struct span_in spans[N];
+    char names[N][16];
+    for (unsigned held = 0; held < 2; held++) {
+        struct join_rig *r = join_rig_new(held ? "{infer: true, hold: 5s, profile_hold: 2s}"
+                                               : "{infer: true, hold: 5s}",
+                                          NULL, 0);
+        struct wire w = {0};
+        struct dict d = {0};
+        static const struct taken first = {"77", 1, {1}};
+        send_samples(r, &here, &first, 1); /* the service is a profiled one now */
+        for (unsigned i = 0; i < N; i++) {
+            (void)snprintf(names[i], sizeof names[i], "s%u", i);
+            spans[i] = (struct span_in){.ids = join_ids(7, i + 1),
+                                        .name = names[i],
+                                        .start_ns = 1000 + 100 * i,
+                                        .end_ns = 1100 + 100 * i,
+                                        .attributes = ON("9")};
+        }
+        uint64_t sum = 0;
+        for (unsigned i = 0; i < TIMES; i++) {
+            times[i] =
+                i < 2 ? 500 + i : 1000 + 10 * (i - 2); /* the first two are before all spans */
+            values[i] = 1000 * (i + 1);
+            sum += values[i];
+        }
+        send_spans(r, &here, spans, N);
+        struct open o = open_place(&w, &here);
+        size_t p = open_profile(&w, &d, &(struct profile_in){.type = "cpu", .unit = "nanoseconds"});
+        struct sample_in in = {.n_times = TIMES, .times = times, .values = values};
+        in.attributes[0] = dict_attribute_int(&d, "thread.id", 9);
+        put_sample(&w, &in);
+        wire_close(&w, p);
+        close_resource(&w, o);
+        dict_put(&w, &d);
+        join_rig_send(r, BR_PROFILES, &w, false);
+        wire_free(&w);
+        fake_host_advance(r->h, 6000);
+        assert_int_equal((int)join_rig_count(r, "samples_inferred", CPU), N);
+        uint64_t us = 0;
+        for (unsigned i = 0; i < N; i++) {
+            assert_int_equal(count_of(r, names[i]), EACH);
+            us += (uint64_t)said_of(r, names[i], "profile.duration_us");
+        }
+        assert_true(us == (sum - values[0] - values[1]) / 1000);
+        join_rig_free(r);
+    }
 }
 
 /* --- Random worlds ------------------------------------------------------------------------------
@@ -415,18 +489,6 @@ static void one_world(uint64_t seed, enum reorder order)
             fail_msg("seed %llu, order %u, sample %u: %s, not %s", (unsigned long long)seed, order,
                      i, line, want[i]);
     join_rig_free(r);
-}
-
-/* What one of the outputs says of a span's samples; -1: none does. */
-static long long count_of(struct join_rig *r, const char *span)
-{
-    long long count = -1;
-    unsigned n_out = r->n_out;
-    for (r->n_out = 1; r->n_out <= n_out && count < 0; r->n_out++)
-        if (r->out[r->n_out - 1].signal == BR_TRACES)
-            count = join_rig_span_int(r, span, "profile.sample_count");
-    r->n_out = n_out;
-    return count;
 }
 
 /* Each span and each sample in a request of its own, shuffled, within a second, and both wait. */
@@ -554,6 +616,7 @@ int main(void)
         cmocka_unit_test(off_by_default),
         cmocka_unit_test(who_waits_is_joined_when_it_leaves),
         cmocka_unit_test(inferred_samples_have_figures),
+        cmocka_unit_test(a_sample_in_many_spans_is_split),
         cmocka_unit_test(random_worlds_agree_with_the_oracle),
         cmocka_unit_test(spans_and_samples_that_wait_meet_in_any_order),
         cmocka_unit_test(of_times_before_what_is_known_nothing_is_said),

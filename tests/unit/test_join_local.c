@@ -216,7 +216,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
         {.span = 1, .thread = "1", .n = 1, .times = {1250}},
         {.span = 1, .thread = "1", .n = 2, .times = {1150, 1160}},
         {.span = 1, .thread = "1", .n = 1, .times = {1050}},
-        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work */
+        {.span = 1, .thread = "1", .n = 2, .times = {1050, 1150}}, /* root and work: two */
         {.span = 2, .thread = "1", .n = 1, .times = {1250}},       /* no root */
     };
     struct join_rig *r =
@@ -236,6 +236,7 @@ static void samples_may_leave_with_the_deepest_spans_link(void **state)
                                           "1150 " TRACE "2: thread.id=1 span.name=work\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
                                           "1050 " TRACE "1: thread.id=1 span.name=root\n"
+                                          "1150 " TRACE "2: thread.id=1 span.name=work\n"
                                           "1250 " TRACE "2: thread.id=1 span.name=work\n");
     /* A label that named the root goes. */
     wire_clear(&w);

@@ -214,6 +214,33 @@ const struct join_neighbour *join_infer_span(struct join_infer *infer,
     return infer_span_of(infer, near, where, infer->times, reading->n_times);
 }
 
+/* Likewise of each; 0: none, or more than one may be. */
+static bool infer_spans_of(struct join_infer *infer, const struct near *near,
+                           const struct join_identity *where, const uint64_t *times,
+                           uint64_t n_times, uint64_t *ret)
+{
+    for (uint64_t k = 0; k < n_times; k++) {
+        if (infer->steps > JOIN_STEPS_MAX) {
+            infer->n_cut++;
+            return false;
+        }
+        const struct join_neighbour *one = infer_span_at(infer, near, where, times[k]);
+        ret[k] = one ? (uint64_t)(one - near->spans) + 1 : 0;
+    }
+    return true;
+}
+
+bool join_infer_spans(struct join_infer *infer, const struct join_reading *reading,
+                      const struct join_identity *where, const uint64_t **ret_times,
+                      uint64_t *ret_spans)
+{
+    const struct near *near = infer_near_of(infer, where);
+    if (!near || !infer_read_times(infer, reading))
+        return false;
+    *ret_times = infer->times;
+    return infer_spans_of(infer, near, where, infer->times, reading->n_times, ret_spans);
+}
+
 /* --- Figures --- */
 
 struct join_thread_ids join_thread_ids_of(const struct join_identity *where)
@@ -227,10 +254,11 @@ struct join_thread_ids join_thread_ids_of(const struct join_identity *where)
 }
 
 static void infer_add_share(struct join_infer *infer, struct near *near,
-                            const struct join_neighbour *span, const struct join_taken *taken)
+                            const struct join_neighbour *span, const struct join_taken *taken,
+                            uint64_t value, uint64_t n_times)
 {
     struct join_figures **share = &near->shares[span - near->spans];
-    struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
+    struct join_sample sample = join_taken_sample(taken, value, n_times);
     if (!*share)
         *share = br_arena_calloc(infer->arena, 1, join_table_figures_size(infer->table));
     if (!*share) {
@@ -239,6 +267,33 @@ static void infer_add_share(struct join_infer *infer, struct near *near,
     }
     sample.span_id = (const uint8_t *)&span->span_id;
     join_figures_add_sample(infer->table, *share, &sample, false);
+}
+
+/* One value for all timestamps cannot be shared out. */
+static void infer_share_whole(struct join_infer *infer, struct near *near,
+                              const struct join_identity *where,
+                              const struct join_taken_cursor *cursor)
+{
+    const struct join_taken *taken = &cursor->taken;
+    const struct join_neighbour *span =
+        infer_span_of(infer, near, where, cursor->times, taken->n_times);
+    if (span)
+        infer_add_share(infer, near, span, taken, taken->value, taken->n_times);
+}
+
+static void infer_share_each(struct join_infer *infer, struct near *near,
+                             const struct join_identity *where,
+                             const struct join_taken_cursor *cursor)
+{
+    const struct join_taken *taken = &cursor->taken;
+    uint64_t spans[JOIN_TIMES_MAX];
+    if (!infer_spans_of(infer, near, where, cursor->times, taken->n_times, spans))
+        return;
+    for (uint32_t i = 0; i < taken->n_times; i++) {
+        uint64_t value = taken->n_values && (int64_t)cursor->values[i] > 0 ? cursor->values[i] : 0;
+        if (spans[i])
+            infer_add_share(infer, near, &near->spans[spans[i] - 1], taken, value, 1);
+    }
 }
 
 /* Shares out what was taken on a thread. */
@@ -256,10 +311,10 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
                                                      [JOIN_CONTAINER] = taken->container,
                                                      [JOIN_SERVICE] = taken->service}};
         infer->steps += JOIN_STEPS_PER_LOOK;
-        const struct join_neighbour *span =
-            infer_span_of(infer, near, &its, cursor.times, taken->n_times);
-        if (span)
-            infer_add_share(infer, near, span, taken);
+        if (taken->has_value && !taken->n_values)
+            infer_share_whole(infer, near, &its, &cursor);
+        else
+            infer_share_each(infer, near, &its, &cursor);
     }
 }
 

@@ -33,6 +33,13 @@ void join_infer_release(struct join_infer *infer);
 /* Whether the sample says enough; `where` is what it and its resource say. */
 bool join_infer_may(const struct join_reading *reading, const struct join_identity *where);
 
+/* The number of the span, from 1, that each of the sample's timestamps was taken in; 0: none, or
+ * more than one may be. They lie in `*ret_times`, until the next call. False without memory or
+ * steps. */
+bool join_infer_spans(struct join_infer *infer, const struct join_reading *reading,
+                      const struct join_identity *where, const uint64_t **ret_times,
+                      uint64_t *ret_spans);
+
 /* The ids under which the timestamps of samples of a thread and its process are kept
  * (join_table_take). */
 struct join_thread_ids {

@@ -418,8 +418,9 @@ static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_tim
         return;
     }
     sample.span_id = (const uint8_t *)&local->spans[span].span_id;
-    bool stays = sharing->taken->is_part || n_times != sharing->taken->n_times ||
-                 !sharing->locals->link_spans;
+    /* Samples that can be split are; what has one value for all timestamps, and several spans, is
+     * the root's here, too. */
+    bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
     join_figures_add_sample(sharing->locals->table, *share, &sample, false);
@@ -497,6 +498,23 @@ static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_t
     crediting.sample = &own;
     join_table_find(crediting.credit->locals.table, own.trace_id, own.span_id, crediting_on_found,
                     &crediting);
+}
+
+bool join_credit_spans(struct join_credit *credit, const struct join_reading *reading,
+                       const struct join_found *named, const uint64_t **ret_times,
+                       uint64_t *ret_spans)
+{
+    if (!join_credit_may_be_root(credit, named) ||
+        !locals_may_take(&credit->locals, credit->local, reading->n_times) ||
+        !credit_read_numbers(credit, reading))
+        return false;
+    uint32_t root = join_local_find(credit->local, named->span);
+    for (uint64_t i = 0; i < reading->n_times; i++)
+        ret_spans[i] = 1 + (uint64_t)join_local_open(credit->local, root, credit->times[i],
+                                                     reading->where.hashes[JOIN_THREAD_ID],
+                                                     reading->where.hashes[JOIN_THREAD_NAME]);
+    *ret_times = credit->times;
+    return true;
 }
 
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,

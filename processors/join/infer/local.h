@@ -128,6 +128,13 @@ bool join_credit_take(struct join_credit *credit, const struct join_meaning *mea
 const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
                                    const struct join_found *named);
 
+/* The number of the span, from 1, at or below the named one, a root, that was open at each of the
+ * sample's timestamps, which lie in `*ret_times` until the next call. False where it is no root, or
+ * without memory or steps. */
+bool join_credit_spans(struct join_credit *credit, const struct join_reading *reading,
+                       const struct join_found *named, const uint64_t **ret_times,
+                       uint64_t *ret_spans);
+
 /* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
 void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
                        const struct join_reading *reading, const struct join_found *named,
