@@ -168,7 +168,7 @@ static bool admitted(size_t size)
     struct br_mem_scope *scope = meter.scope;
     if (!scope)
         return true;
-    if (size > scope->max || scope->used > (int64_t)(scope->max - size)) {
+    if (size > scope->max || positive(scope->used) > scope->max - size) {
         scope->full = true;
         scope->refused = false;
         return false;

@@ -142,6 +142,34 @@ static void a_scope_counts_for_the_one_around_it(void **state)
     br_free(b);
 }
 
+/* The largest maximum is one that nothing reaches, whatever is held. */
+static void a_scope_may_have_the_largest_maximum(void **state)
+{
+    (void)state;
+    static const size_t largest[] = {SIZE_MAX, SIZE_MAX - 1, (size_t)INT64_MAX + 1, INT64_MAX};
+    for (size_t i = 0; i < BR_COUNT(largest); i++) {
+        struct br_mem_scope scope, inner;
+        void *from_before = br_malloc(50 * KIB);
+        br_mem_scope_begin(&scope, largest[i], NULL);
+        void *a = br_malloc(KIB);
+        assert_non_null(a);
+        assert_true(br_mem_scope_take(KIB));
+        br_mem_scope_begin(&inner, largest[i], NULL);
+        void *b = br_malloc(KIB);
+        assert_non_null(b);
+        br_mem_scope_end(&inner);
+        br_mem_scope_give(KIB);
+        br_free(from_before); /* less is held than at the beginning */
+        void *c = br_malloc(KIB);
+        assert_non_null(c);
+        br_mem_scope_end(&scope);
+        assert_false(scope.full);
+        br_free(a);
+        br_free(b);
+        br_free(c);
+    }
+}
+
 /* A buffer that was used before counts as one that is allocated. */
 static void buffers_from_the_pool_count_in_a_scope(void **state)
 {
@@ -334,6 +362,7 @@ int main(void)
         cmocka_unit_test(holders_add_up),
         cmocka_unit_test(a_scope_has_a_maximum),
         cmocka_unit_test(a_scope_counts_for_the_one_around_it),
+        cmocka_unit_test(a_scope_may_have_the_largest_maximum),
         cmocka_unit_test(buffers_from_the_pool_count_in_a_scope),
         cmocka_unit_test(marks),
         cmocka_unit_test(what_is_left_for_one_request_follows_what_is_held),
