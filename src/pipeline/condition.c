@@ -71,12 +71,13 @@ static struct br_any condition_hex(struct br_conditions *c, const uint8_t *p, si
         out[2 * i] = digits[id.data[i] >> 4];
         out[2 * i + 1] = digits[id.data[i] & 15];
     }
-    return (struct br_any){BR_VALUE_STRING, 0, (const uint8_t *)out, 2 * n};
+    return (struct br_any){.type = BR_VALUE_STRING, .data = (const uint8_t *)out, .len = 2 * n};
 }
 
 static struct br_any condition_word(const char *text)
 {
-    return (struct br_any){BR_VALUE_STRING, 0, (const uint8_t *)text, strlen(text)};
+    return (struct br_any){
+        .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = strlen(text)};
 }
 
 static struct br_any condition_kind(const uint8_t *p, size_t len, bool old)
@@ -95,8 +96,9 @@ static struct br_any condition_type(struct br_conditions *c, uint32_t field)
     struct br_any type = condition_text(c->groups.body, c->groups.body_len, PROFILE_TYPE);
     uint64_t index = condition_number(type.data, type.len, field).number;
     struct br_entry name = br_dictionary_string(&c->view, (uint32_t)index);
-    return (struct br_any){BR_VALUE_STRING, 0, name.data ? name.data : (const uint8_t *)"",
-                           name.len};
+    return (struct br_any){.type = BR_VALUE_STRING,
+                           .data = name.data ? name.data : (const uint8_t *)"",
+                           .len = name.len};
 }
 
 /* --- Attributes ------------------------------------------------------------------------------ */

@@ -300,7 +300,8 @@ static bool parse_operand(struct parser *x, struct condition_operand *ret)
     if (*x->p == '"') {
         size_t len = 0;
         char *text = parse_text(x, &len);
-        ret->literal = (struct br_any){BR_VALUE_STRING, 0, (const uint8_t *)text, len};
+        ret->literal = (struct br_any){
+            .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
         return text != NULL;
     }
     bool sign = *x->p == '-' || *x->p == '+';

@@ -317,6 +317,11 @@ def unmarked(span):
     return copy
 
 
+def may_be_named(span):
+    """SDKs label samples with the local root: a span without a parent, or one that serves a request."""
+    return not span.parent_span_id or span.kind in (span.SPAN_KIND_SERVER, span.SPAN_KIND_CONSUMER)
+
+
 def check_marks(example, spans, ids):
     """The last run's spans are those of a service that is known to be profiled. Sample n has n + 1 times 10 ms of
     its span; a span has those of the spans below it, too."""
@@ -330,7 +335,8 @@ def check_marks(example, spans, ids):
         marks = {key: value for key, value in otlp.attributes_of(spans[trace, span].attributes).items()
                  if key in MARKS}
         own, its = n < N_LINKED, below.get(span, [])
-        want = {"pyroscope.profile.id": span} if (own if example.figures else example.marks) else {}
+        marked = own if example.figures else example.marks and may_be_named(spans[trace, span])
+        want = {"pyroscope.profile.id": span} if marked else {}
         if example.figures and its:
             assert marks.pop("profile.id")
             want |= {"profile.type": "cpu:nanoseconds",
