@@ -341,7 +341,7 @@ static void mark_add_alone(struct marking *marking, const struct br_span *span, 
     ret->any_own = ret->any = join_table_figures(marking->join->table, trace_id,
                                                  mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
-        join_taken_add(marking->join->table, trace_id, mark_span_id_of(span), &ret->own);
+        join_taken_add(&marking->locals, trace_id, mark_span_id_of(span), &ret->own);
     struct join_identity its = {0};
     if (marking->infer.table && span->thread)
         join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,

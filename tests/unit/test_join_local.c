@@ -405,6 +405,33 @@ static void an_item_costs_so_many_steps_at_most(void **state)
     free(times);
 }
 
+/* Spans of one id, of a service that is not said, each of which has all timestamps taken for it: what is
+ * read of them for a request has an end. */
+static void what_was_taken_is_read_so_often_at_most(void **state)
+{
+    (void)state;
+    enum { TAKEN = 3000, COPIES = 1000 };
+    struct join_rig *r = join_rig_new("{}", NULL, 0);
+    struct wire w = {0};
+    static struct taken samples[TAKEN];
+    r->blind = true;
+    for (unsigned i = 0; i < TAKEN; i++)
+        samples[i] = (struct taken){.span = 1, .n = 1, .times = {1000 + i}};
+    put_samples(&w, 7, samples, TAKEN);
+    join_rig_send(r, BR_PROFILES, &w, false);
+    wire_clear(&w);
+    struct open o = open_resource(&w, NULL, NULL, NULL, NULL);
+    for (unsigned i = 0; i < COPIES; i++)
+        put_span(&w, &(struct span_in){.ids = ID(1), .name = "work"});
+    close_resource(&w, o);
+    uint64_t before = br_steps();
+    join_rig_send(r, BR_TRACES, &w, true);
+    assert_in_range(br_steps() - before, JOIN_STEPS_MAX, JOIN_STEPS_MAX + JOIN_STEPS_MAX / 4);
+    assert_true(join_rig_count(r, "steps_cut", NULL) > 0);
+    wire_free(&w);
+    join_rig_free(r);
+}
+
 /* A chain of 256 spans in each of `n_traces`, roots first, and a sample of each root in turn. */
 static struct join_rig *chains(unsigned n_traces, unsigned n_samples)
 {
@@ -681,6 +708,7 @@ int main(void)
         cmocka_unit_test(circles_end),
         cmocka_unit_test(what_is_not_looked_at_is_counted),
         cmocka_unit_test(an_item_costs_so_many_steps_at_most),
+        cmocka_unit_test(what_was_taken_is_read_so_often_at_most),
         cmocka_unit_test(a_family_is_read_once_for_an_item),
         cmocka_unit_test(reading_families_is_bounded_too),
         cmocka_unit_test(random_trees_add_up),

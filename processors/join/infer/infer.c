@@ -296,6 +296,19 @@ static void infer_share_each(struct join_infer *infer, struct near *near,
     }
 }
 
+/* As join_table_taken; ends when the steps do, too. */
+static bool infer_next_taken(struct join_infer *infer, const struct join_thread_ids *ids,
+                             struct join_taken_cursor *cursor)
+{
+    if (infer->steps > JOIN_STEPS_MAX) {
+        infer->n_cut++;
+        return false;
+    }
+    bool found = join_table_taken(infer->table, ids->trace, ids->span, cursor);
+    infer->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOK;
+    return found;
+}
+
 /* Shares out what was taken on a thread. */
 static void infer_share_near(struct join_infer *infer, struct near *near,
                              const struct join_identity *where)
@@ -303,14 +316,13 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
     const struct join_thread_ids ids = join_thread_ids_of(where);
     struct join_taken_cursor cursor = {0};
     near->shares = br_arena_calloc(infer->arena, near->n + 1u, sizeof *near->shares);
-    while (near->shares && join_table_taken(infer->table, ids.trace, ids.span, &cursor)) {
+    while (near->shares && infer_next_taken(infer, &ids, &cursor)) {
         const struct join_taken *taken = &cursor.taken;
         const struct join_identity its = {.hashes = {[JOIN_THREAD_NAME] = taken->thread_name,
                                                      [JOIN_RUNTIME] = taken->runtime,
                                                      [JOIN_HOST] = taken->host,
                                                      [JOIN_CONTAINER] = taken->container,
                                                      [JOIN_SERVICE] = taken->service}};
-        infer->steps += JOIN_STEPS_PER_LOOK;
         if (taken->has_value && !taken->n_values)
             infer_share_whole(infer, near, &its, &cursor);
         else

@@ -426,15 +426,27 @@ static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_tim
     join_figures_add_sample(sharing->locals->table, *share, &sample, false);
 }
 
+/* As join_table_taken; ends when the steps do, too. */
+static bool locals_next_taken(struct join_locals *locals, const uint8_t *trace_id,
+                              const uint8_t *span_id, struct join_taken_cursor *cursor)
+{
+    if (locals->steps > JOIN_STEPS_MAX) {
+        locals->n_cut++;
+        return false;
+    }
+    bool found = join_table_taken(locals->table, trace_id, span_id, cursor);
+    locals->steps += cursor->steps * (uint64_t)JOIN_STEPS_PER_LOOK;
+    br_steps_add(cursor->steps * (size_t)JOIN_STEPS_PER_LOOK);
+    return found;
+}
+
 /* Shares out what was taken of samples that name one span. */
 static void locals_share_named(struct join_locals *locals, struct join_local *local, uint32_t named)
 {
     struct join_taken_cursor cursor = {0};
     struct sharing sharing = {locals, local, &cursor.taken, named};
     const uint8_t *span_id = (const uint8_t *)&local->spans[named].span_id;
-    while (join_table_taken(locals->table, local->trace_id, span_id, &cursor)) {
-        locals->steps += JOIN_STEPS_PER_LOOK;
-        br_steps_add(JOIN_STEPS_PER_LOOK);
+    while (locals_next_taken(locals, local->trace_id, span_id, &cursor)) {
         if (local->parents[named] || !locals_may_take(locals, local, cursor.taken.n_times))
             sharing_add(&sharing, named, cursor.taken.value, cursor.taken.n_times);
         else
@@ -459,16 +471,16 @@ const struct join_figures *join_locals_share(struct join_locals *locals,
     return own->shares ? own->shares[span] : NULL;
 }
 
-void join_taken_add(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
                     struct join_figures *figures)
 {
     struct join_taken_cursor cursor = {0};
-    while (join_table_taken(table, trace_id, span_id, &cursor)) {
+    while (locals_next_taken(locals, trace_id, span_id, &cursor)) {
         struct join_sample sample =
             join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
         sample.span_id = span_id;
         sample.function = 0; /* there are no counters behind */
-        join_figures_add_sample(table, figures, &sample, false);
+        join_figures_add_sample(locals->table, figures, &sample, false);
     }
 }
 

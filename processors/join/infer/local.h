@@ -67,7 +67,7 @@ const struct join_figures *join_locals_share(struct join_locals *locals,
 
 /* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
  */
-void join_taken_add(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
                     struct join_figures *figures);
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */

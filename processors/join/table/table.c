@@ -850,8 +850,10 @@ bool join_table_taken(struct join_table *table, const uint8_t *trace_id, const u
         cursor->position = taken_position(
             table, shard, atomic_load_explicit(taken_newest(table, hash), memory_order_relaxed));
     cursor->begun = true;
+    cursor->steps = 1;
     while (!found && cursor->position >= shard->tail && cursor->position) {
         const struct record *record = shard_record(shard, cursor->position);
+        cursor->steps++;
         found = record->head.span_id == id && memcmp(record->head.trace_id, trace_id, 16) == 0;
         if (found)
             taken_copy(record, cursor);

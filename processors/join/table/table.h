@@ -254,6 +254,7 @@ void join_table_take(struct join_table *table, const struct join_sample *sample,
 /* Goes through what was taken of the samples that name a span, newest first: zeroed at first. */
 struct join_taken_cursor {
     bool begun;
+    uint32_t steps; /* records that were looked at, by the last call */
     uint64_t position;
     struct join_taken taken;
     uint64_t times[JOIN_TIMES_MAX], values[JOIN_TIMES_MAX];
