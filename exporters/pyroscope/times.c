@@ -113,8 +113,9 @@ static uint64_t times_taken_key(const struct pyroscope_times *t, uint64_t labels
     return times_key(t, parts);
 }
 
-/* The first time from `time_ns` on that no profile of these labels has. A time that is taken says from
- * where on to look further, and is told where that ended: so that the next one does not go the same way. */
+/* The first time from `time_ns` on that no profile of these labels has. A time that is taken says
+ * from where on to look further, and is told where that ended: so that the next one does not go the
+ * same way. */
 static bool times_find(struct pyroscope_times *t, uint64_t labels, uint64_t time_ns, uint64_t *ret)
 {
     uint64_t at = time_ns, next;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which times the profiles of a series have had. Pyroscope keeps one profile of each series and time (to
- * the nanosecond: its compaction drops the others), while a profiler of a whole host sends one for each
- * process, all of one time, and their labels are mostly the same. The second one is therefore dated a
- * microsecond later, and so on.
+ * Which times the profiles of a series have had. Pyroscope keeps one profile of each series and
+ * time (to the nanosecond: its compaction drops the others), while a profiler of a whole host sends
+ * one for each process, all of one time, and their labels are mostly the same. The second one is
+ * therefore dated a microsecond later, and so on.
  *
- * The same profile that comes again (a client tries again what had arrived) gets the time that it had, so
- * that Pyroscope still keeps it once: same labels, Resource, time and content.
+ * The same profile that comes again (a client tries again what had arrived) gets the time that it
+ * had, so that Pyroscope still keeps it once: same labels, Resource, time and content.
  *
  * The last PYROSCOPE_TIMES_MAX or more are known; what is older is forgotten.
  */
@@ -30,7 +30,7 @@ struct pyroscope_times_of {
     uint64_t time_ns;                        /* unix */
 };
 
-/* Sets `*ret` to the time that the profile is to have: its own, or the first later one that no other
- * profile of its labels has. Returns false without memory. */
+/* Sets `*ret` to the time that the profile is to have: its own, or the first later one that no
+ * other profile of its labels has. Returns false without memory. */
 bool pyroscope_times_place(struct pyroscope_times *t, const struct pyroscope_times_of *of,
                            uint64_t *ret);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * POST /profiling/v1/input, to which Datadog's profilers send: a form with event.json, whose tags say
- * where it comes from, and files beside it, of which pprofs and recordings of the JVM are read. Each may
- * be compressed by gzip or zstd. Source: what dd-trace-py 4, dd-trace-go 2 and libdatadog send.
+ * POST /profiling/v1/input, to which Datadog's profilers send: a form with event.json, whose tags
+ * say where it comes from, and files beside it, of which pprofs and recordings of the JVM are read.
+ * Each may be compressed by gzip or zstd. Source: what dd-trace-py 4, dd-trace-go 2 and libdatadog
+ * send.
  */
 #include <string.h>
 
@@ -21,10 +22,14 @@
 static const struct {
     const char *tag, *label;
 } datadog_labels[] = {
-    {"service", "service_name"},         {"env", "deployment.environment.name"},
-    {"version", "service.version"},      {"runtime-id", "service.instance.id"},
-    {"host", "host.name"},               {"process_id", "process.pid"},
-    {"runtime", "process.runtime.name"}, {"runtime_version", "process.runtime.version"},
+    {"service", "service_name"},
+    {"env", "deployment.environment.name"},
+    {"version", "service.version"},
+    {"runtime-id", "service.instance.id"},
+    {"host", "host.name"},
+    {"process_id", "process.pid"},
+    {"runtime", "process.runtime.name"},
+    {"runtime_version", "process.runtime.version"},
     {"language", "telemetry.sdk.language"},
 };
 
@@ -36,8 +41,8 @@ static const char *datadog_label(const char *tag, size_t len)
     return NULL;
 }
 
-/* "env:prod,service:shop,...". What is for their own backend (no name in the table) is left out, as every
- * label would be one of the series. */
+/* "env:prod,service:shop,...". What is for their own backend (no name in the table) is left out, as
+ * every label would be one of the series. */
 static int datadog_resource(struct br_reading *r, const char *text, size_t len,
                             struct br_arena *arena, struct br_addition *ret)
 {
@@ -123,16 +128,16 @@ static enum br_encoding datadog_encoding(const struct br_form_field *file)
                : BR_ENCODING_NONE;
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool datadog_ends_with(const char *text, const char *end)
 {
     size_t a = strlen(text), b = strlen(end);
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
 /* Beside profiles there are lists of libraries, figures, and traces of Go's scheduler. */
-static bool is_profile(const struct br_form_field *file)
+static bool datadog_is_profile(const struct br_form_field *file)
 {
-    return ends_with(file->name, ".pprof") || ends_with(file->name, ".jfr") ||
+    return datadog_ends_with(file->name, ".pprof") || datadog_ends_with(file->name, ".jfr") ||
            strcmp(file->name, "main") == 0;
 }
 
@@ -198,7 +203,7 @@ static int datadog_read(struct br_reading *r, struct br_arena *arena)
     if (!rc)
         rc = datadog_event(r, event, arena, &resource);
     for (size_t i = 0; i < n && !rc; i++) {
-        if (!is_profile(&fields[i]))
+        if (!datadog_is_profile(&fields[i]))
             continue;
         n_read++;
         rc = datadog_file(r, &fields[i], &resource);

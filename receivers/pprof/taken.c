@@ -129,7 +129,8 @@ static void taken_hand_over(struct pprof_taken_log *log, const char *text, size_
     }
 }
 
-static int taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg, struct br_err *err)
+static int taken_load(struct pprof_taken_log *log, pprof_taken_fn *fn, void *arg,
+                      struct br_err *err)
 {
     char *text = NULL;
     size_t len = 0;
@@ -182,10 +183,10 @@ void pprof_taken_close(struct pprof_taken_log *log)
 bool pprof_taken_add(struct pprof_taken_log *log, const char *name, const struct pprof_taken *taken)
 {
     char line[LINE_MAX_LEN + 2];
-    int n = snprintf(line, sizeof line, "%llu %llu %llu %llu %llu ",
-                     (unsigned long long)taken->is.size, (unsigned long long)taken->is.inode,
-                     (unsigned long long)taken->is.changed_ns, (unsigned long long)taken->mark.len,
-                     (unsigned long long)taken->mark.hash);
+    int n =
+        snprintf(line, sizeof line, "%llu %llu %llu %llu %llu ", (unsigned long long)taken->is.size,
+                 (unsigned long long)taken->is.inode, (unsigned long long)taken->is.changed_ns,
+                 (unsigned long long)taken->mark.len, (unsigned long long)taken->mark.hash);
     size_t len = (size_t)n + taken_escape(name, line + n);
     line[len++] = '\n';
     log->n_lines++;
@@ -199,7 +200,8 @@ size_t pprof_taken_lines(const struct pprof_taken_log *log)
 
 bool pprof_taken_begin(struct pprof_taken_log *log)
 {
-    int fd = open(log->fresh, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd =
+        open(log->fresh, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
     (void)close(log->fd);

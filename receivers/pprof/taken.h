@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a folder's files were when they were taken, kept in a file, so that a restart does not take them
- * again. A line for each, added at its end; the last one of a name counts. A line that is no such line
- * (half of one, after a crash) is passed over.
+ * What a folder's files were when they were taken, kept in a file, so that a restart does not take
+ * them again. A line for each, added at its end; the last one of a name counts. A line that is no
+ * such line (half of one, after a crash) is passed over.
  */
 #pragma once
 
@@ -31,20 +31,21 @@ struct pprof_taken {
 
 struct pprof_taken_log;
 
-/* Hands every line of the file at `path` (which need not be there) to `fn`, in order, and opens it for more.
- * Returns 0; BR_EIO or BR_ETOOBIG with a sentence, or BR_ENOMEM. */
+/* Hands every line of the file at `path` (which need not be there) to `fn`, in order, and opens it
+ * for more. Returns 0; BR_EIO or BR_ETOOBIG with a sentence, or BR_ENOMEM. */
 typedef void pprof_taken_fn(void *arg, const char *name, const struct pprof_taken *taken);
 int pprof_taken_open(const char *path, pprof_taken_fn *fn, void *arg, struct pprof_taken_log **ret,
                      struct br_err *err);
 void pprof_taken_close(struct pprof_taken_log *log); /* accepts NULL */
 
 /* Adds a line. False, with errno set, when it cannot be written. */
-bool pprof_taken_add(struct pprof_taken_log *log, const char *name, const struct pprof_taken *taken);
+bool pprof_taken_add(struct pprof_taken_log *log, const char *name,
+                     const struct pprof_taken *taken);
 
 /* Lines that it has. */
 size_t pprof_taken_lines(const struct pprof_taken_log *log);
 
-/* Writes it anew: what is added between the two takes the place of all that was there. `begin` returns
- * false, with errno set, where that cannot be; then nothing has changed. */
+/* Writes it anew: what is added between the two takes the place of all that was there. `begin`
+ * returns false, with errno set, where that cannot be; then nothing has changed. */
 bool pprof_taken_begin(struct pprof_taken_log *log);
 bool pprof_taken_end(struct pprof_taken_log *log);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as Node's --cpu-prof writes it: a tree of
- * nodes, a node for each sample, and how many microseconds lie between them. V8 looks at its thread by
- * the clock on the wall, also while that waits ("(idle)"): so it is wall time, and a sample is for the
- * time until the next one.
+ * V8's .cpuprofile (Chrome DevTools Protocol, Profiler.Profile), as Node's --cpu-prof writes it: a
+ * tree of nodes, a node for each sample, and how many microseconds lie between them. V8 looks at
+ * its thread by the clock on the wall, also while that waits ("(idle)"): so it is wall time, and a
+ * sample is for the time until the next one.
  */
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 struct node {
     struct br_json_part frame, children;
-    uint32_t id, parent; /* the second: of a node, + 1; 0: none */
+    uint32_t id, parent;      /* the second: of a node, + 1; 0: none */
     uint32_t location, stack; /* of the builder; the second + 1, 0: not made yet */
 };
 
@@ -40,7 +40,7 @@ struct cpuprofile {
     uint32_t *path;
     uint32_t cap_path;
     size_t path_left; /* frames that all stacks together may still have */
-    char *text; /* a string without its escapes */
+    char *text;       /* a string without its escapes */
     uint32_t cap_text;
 };
 
@@ -70,8 +70,9 @@ struct call_frame {
     struct br_json_token name, url, line, column;
 };
 
-static void note_call_frame(void *arg, const struct br_json_scan *s,
-                            const struct br_json_token *name, const struct br_json_token *value)
+static void cpuprofile_note_call_frame(void *arg, const struct br_json_scan *s,
+                                       const struct br_json_token *name,
+                                       const struct br_json_token *value)
 {
     struct call_frame *f = arg;
     (void)s;
@@ -85,7 +86,8 @@ static void note_call_frame(void *arg, const struct br_json_scan *s,
         f->column = *value;
 }
 
-static bool cpuprofile_string(struct cpuprofile *c, const struct br_json_token *token, uint32_t *ret)
+static bool cpuprofile_string(struct cpuprofile *c, const struct br_json_token *token,
+                              uint32_t *ret)
 {
     const char *text = token->text;
     size_t len = token->len;
@@ -109,24 +111,24 @@ static int64_t cpuprofile_position(const struct br_json_token *token)
     return br_json_part_number(token, &v) && v >= 0 && v < 1e9 ? (int64_t)v + 1 : 0;
 }
 
-static int make_frame(struct cpuprofile *c, struct node *n)
+static int cpuprofile_make_frame(struct cpuprofile *c, struct node *n)
 {
     struct br_json_scan s = c->scan;
     struct call_frame f = {.name.type = BR_JSON_NULL};
     uint32_t name, file;
     s.at = n->frame.at;
     s.depth = 0;
-    int rc = n->frame.at ? br_json_members(&s, note_call_frame, &f) : 0;
+    int rc = n->frame.at ? br_json_members(&s, cpuprofile_note_call_frame, &f) : 0;
     if (rc)
         return rc;
     if (!cpuprofile_string(c, &f.name, &name) || !cpuprofile_string(c, &f.url, &file))
         return cpuprofile_no_memory(c);
     if (!name)
         name = br_build_string(c->build, "(anonymous)", 11);
-    const struct br_build_line line = {.function = br_build_function(c->build, name, 0, file,
-                                                                     cpuprofile_position(&f.line)),
-                                       .line = cpuprofile_position(&f.line),
-                                       .column = cpuprofile_position(&f.column)};
+    const struct br_build_line line = {
+        .function = br_build_function(c->build, name, 0, file, cpuprofile_position(&f.line)),
+        .line = cpuprofile_position(&f.line),
+        .column = cpuprofile_position(&f.column)};
     const struct br_build_location location = {.lines = &line, .n_lines = 1};
     n->location = br_build_location(c->build, &location);
     return 0;
@@ -139,8 +141,9 @@ struct noted_node {
     struct node node;
 };
 
-static void note_node(void *arg, const struct br_json_scan *s, const struct br_json_token *name,
-                      const struct br_json_token *value)
+static void cpuprofile_note_node(void *arg, const struct br_json_scan *s,
+                                 const struct br_json_token *name,
+                                 const struct br_json_token *value)
 {
     struct noted_node *n = arg;
     if (br_json_part_is(name, "id"))
@@ -151,11 +154,11 @@ static void note_node(void *arg, const struct br_json_scan *s, const struct br_j
         n->node.children = br_json_part_of(s, value, BR_JSON_ARRAY);
 }
 
-static int add_node(void *arg, struct br_json_scan *s)
+static int cpuprofile_add_node(void *arg, struct br_json_scan *s)
 {
     struct cpuprofile *c = arg;
     struct noted_node n = {.id.type = BR_JSON_NULL};
-    int rc = br_json_members(s, note_node, &n);
+    int rc = br_json_members(s, cpuprofile_note_node, &n);
     if (rc)
         return rc;
     if (!cpuprofile_index(&n.id, &n.node.id))
@@ -170,7 +173,7 @@ static int add_node(void *arg, struct br_json_scan *s)
 }
 
 /* V8 counts its nodes. */
-static int number_nodes(struct cpuprofile *c)
+static int cpuprofile_number_nodes(struct cpuprofile *c)
 {
     if (c->n_ids > (uint64_t)4 * c->n + IDS_SPARE)
         return cpuprofile_fail(c, "ids of nodes that are no numbering");
@@ -185,7 +188,8 @@ static int number_nodes(struct cpuprofile *c)
     return 0;
 }
 
-static int node_of(struct cpuprofile *c, const struct br_json_token *token, uint32_t *ret)
+static int cpuprofile_node_of(struct cpuprofile *c, const struct br_json_token *token,
+                              uint32_t *ret)
 {
     uint32_t id;
     if (!cpuprofile_index(token, &id) || id >= c->n_ids || !c->of_id[id])
@@ -194,7 +198,7 @@ static int node_of(struct cpuprofile *c, const struct br_json_token *token, uint
     return 0;
 }
 
-static int add_child(void *arg, struct br_json_scan *s)
+static int cpuprofile_add_child(void *arg, struct br_json_scan *s)
 {
     struct cpuprofile *c = arg;
     struct br_json_token value;
@@ -203,7 +207,7 @@ static int add_child(void *arg, struct br_json_scan *s)
     if (!rc)
         rc = br_json_scan_skip(s, &value);
     if (!rc)
-        rc = node_of(c, &value, &child);
+        rc = cpuprofile_node_of(c, &value, &child);
     if (rc)
         return rc;
     if (c->nodes[child].parent)
@@ -212,16 +216,17 @@ static int add_child(void *arg, struct br_json_scan *s)
     return 0;
 }
 
-static int connect_nodes(struct cpuprofile *c)
+static int cpuprofile_connect_nodes(struct cpuprofile *c)
 {
     int rc = 0;
     for (c->current = 0; c->current < c->n && !rc; c->current++)
-        rc = br_json_elements(&c->scan, c->nodes[c->current].children, add_child, c);
+        rc = br_json_elements(&c->scan, c->nodes[c->current].children, cpuprofile_add_child, c);
     return rc;
 }
 
-/* The stack of a node, made when it is wanted first. A ring has no end, and is longer than all nodes. */
-static int stack_of(struct cpuprofile *c, uint32_t node, uint32_t *ret)
+/* The stack of a node, made when it is wanted first. A ring has no end, and is longer than all
+ * nodes. */
+static int cpuprofile_stack_of(struct cpuprofile *c, uint32_t node, uint32_t *ret)
 {
     uint32_t depth = 0;
     for (uint32_t i = node + 1; i && !c->nodes[node].stack; i = c->nodes[i - 1].parent) {
@@ -231,7 +236,7 @@ static int stack_of(struct cpuprofile *c, uint32_t node, uint32_t *ret)
         if (depth >= c->path_left)
             return cpuprofile_fail(c, "stacks that are too large for what was sent");
         if (!n->location) {
-            int rc = make_frame(c, n);
+            int rc = cpuprofile_make_frame(c, n);
             if (rc)
                 return rc;
         }
@@ -251,7 +256,7 @@ static int stack_of(struct cpuprofile *c, uint32_t node, uint32_t *ret)
 
 /* --- Samples ---------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds(double us)
+static int64_t cpuprofile_nanoseconds(double us)
 {
     return us <= 0 ? 0 : (int64_t)(us * NS_PER_US);
 }
@@ -263,34 +268,35 @@ struct moment {
 };
 
 /* What was sampled lasts until `us`. */
-static int end_sample(struct cpuprofile *c, struct moment *m, double us)
+static int cpuprofile_end_sample(struct cpuprofile *c, struct moment *m, double us)
 {
     if (!m->any)
         return 0;
-    m->sample.value = nanoseconds(us - m->us);
+    m->sample.value = cpuprofile_nanoseconds(us - m->us);
     return br_timed_add(&c->timed, &m->sample) ? cpuprofile_no_memory(c) : 0;
 }
 
-static int add_sample(struct cpuprofile *c, struct moment *m, const struct br_json_token *sample,
-                      const struct br_json_token *delta)
+static int cpuprofile_add_sample(struct cpuprofile *c, struct moment *m,
+                                 const struct br_json_token *sample,
+                                 const struct br_json_token *delta)
 {
     double us;
     uint32_t node;
     if (!br_json_part_number(delta, &us) || !(fabs(us) < TIME_MAX) || m->us + us > TIME_MAX)
         return cpuprofile_fail(c, "a time that is no number of microseconds");
     us += m->us;
-    int rc = node_of(c, sample, &node);
+    int rc = cpuprofile_node_of(c, sample, &node);
     if (!rc)
-        rc = end_sample(c, m, us);
+        rc = cpuprofile_end_sample(c, m, us);
     if (rc)
         return rc;
     m->us = us;
     m->any = true;
-    m->sample = (struct br_timed_sample){.time_ns = (uint64_t)nanoseconds(us)};
-    return stack_of(c, node, &m->sample.stack);
+    m->sample = (struct br_timed_sample){.time_ns = (uint64_t)cpuprofile_nanoseconds(us)};
+    return cpuprofile_stack_of(c, node, &m->sample.stack);
 }
 
-static int read_samples(struct cpuprofile *c)
+static int cpuprofile_read_samples(struct cpuprofile *c)
 {
     struct br_json_list samples, deltas;
     struct br_json_token sample, delta;
@@ -310,17 +316,18 @@ static int read_samples(struct cpuprofile *c)
             rc = cpuprofile_fail(c, "samples and timeDeltas of unequal number");
         if (rc || !more)
             break;
-        rc = add_sample(c, &m, &sample, &delta);
+        rc = cpuprofile_add_sample(c, &m, &sample, &delta);
     }
     if (!rc && !(br_json_part_number(&c->end, &end) && end < TIME_MAX))
         end = m.us;
-    return rc ? rc : end_sample(c, &m, end);
+    return rc ? rc : cpuprofile_end_sample(c, &m, end);
 }
 
 /* --- The file --------------------------------------------------------------------------------- */
 
-static void note_root(void *arg, const struct br_json_scan *s, const struct br_json_token *name,
-                      const struct br_json_token *value)
+static void cpuprofile_note_root(void *arg, const struct br_json_scan *s,
+                                 const struct br_json_token *name,
+                                 const struct br_json_token *value)
 {
     struct cpuprofile *c = arg;
     if (br_json_part_is(name, "nodes"))
@@ -335,24 +342,24 @@ static void note_root(void *arg, const struct br_json_scan *s, const struct br_j
         c->end = *value;
 }
 
-static int read_file(struct cpuprofile *c)
+static int cpuprofile_read_file(struct cpuprofile *c)
 {
     struct br_json_scan s = c->scan;
-    int rc = br_json_members(&s, note_root, c);
+    int rc = br_json_members(&s, cpuprofile_note_root, c);
     if (!rc)
         rc = br_json_scan_end(&s);
     if (!rc && !c->node_list.at)
         rc = cpuprofile_fail(c, "no nodes");
     if (!rc)
-        rc = br_json_elements(&c->scan, c->node_list, add_node, c);
+        rc = br_json_elements(&c->scan, c->node_list, cpuprofile_add_node, c);
     if (!rc)
-        rc = number_nodes(c);
+        rc = cpuprofile_number_nodes(c);
     if (!rc)
-        rc = connect_nodes(c);
-    return rc ? rc : read_samples(c);
+        rc = cpuprofile_connect_nodes(c);
+    return rc ? rc : cpuprofile_read_samples(c);
 }
 
-static void set_type(struct cpuprofile *c)
+static void cpuprofile_set_type(struct cpuprofile *c)
 {
     uint64_t lasted = c->timed.last_ns - c->timed.first_ns;
     c->timed.n_types = 1;
@@ -372,10 +379,10 @@ int br_cpuprofile_read(struct br_build *b, const struct br_profile_source *s,
                            .timed.build = b,
                            .timed.n_types = 1,
                            .path_left = br_profile_text_max(s)};
-    int rc = br_json_scan_init(&c.scan, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX,
-                               c.err);
+    int rc =
+        br_json_scan_init(&c.scan, s->len ? (const char *)s->data : "", s->len, DEPTH_MAX, c.err);
     if (!rc)
-        rc = read_file(&c);
+        rc = cpuprofile_read_file(&c);
     br_free(c.nodes);
     br_free(c.of_id);
     br_free(c.path);
@@ -386,6 +393,6 @@ int br_cpuprofile_read(struct br_build *b, const struct br_profile_source *s,
             (void)br_err_set(c.err, rc, "it cannot be converted: %s", br_strerror(rc));
         return rc == BR_ETOOBIG ? BR_EINVAL : rc;
     }
-    set_type(&c);
+    cpuprofile_set_type(&c);
     return br_timed_emit(&c.timed, s, scratch, c.err);
 }

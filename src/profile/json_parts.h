@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts of a JSON text that are found first and read when their turn comes, since members come in any
- * order. For readers of src/profile/ only; the text has been checked once from its start to its end.
+ * Parts of a JSON text that are found first and read when their turn comes, since members come in
+ * any order. For readers of src/profile/ only; the text has been checked once from its start to its
+ * end.
  */
 #pragma once
 
@@ -24,14 +25,14 @@ static inline struct br_json_part br_json_part_of(const struct br_json_scan *s,
     return (struct br_json_part){value->type == type ? s->at : NULL};
 }
 
-/* Hands every member of the object that comes next to `fn`, which takes note of it: the last one of a name
- * counts. Passes what is no object. Returns as br_json_scan_value. */
+/* Hands every member of the object that comes next to `fn`, which takes note of it: the last one of
+ * a name counts. Passes what is no object. Returns as br_json_scan_value. */
 typedef void br_json_member_fn(void *arg, const struct br_json_scan *s,
                                const struct br_json_token *name, const struct br_json_token *value);
 int br_json_members(struct br_json_scan *s, br_json_member_fn *fn, void *arg);
 
-/* Hands `s` to `fn` before each element of the array, which has to pass it; an array that there is not
- * has none. `whole` is a scan of the text. */
+/* Hands `s` to `fn` before each element of the array, which has to pass it; an array that there is
+ * not has none. `whole` is a scan of the text. */
 typedef int br_json_element_fn(void *arg, struct br_json_scan *s);
 int br_json_elements(const struct br_json_scan *whole, struct br_json_part array,
                      br_json_element_fn *fn, void *arg);

@@ -4,8 +4,8 @@
  *
  *     comm 123/124 [001] 17174.794111:   10101010 cpu-clock:
  *
- * a line for each frame, the leaf first, and an empty one. Which fields there are depends on how it was
- * called; the thread's number and the event have to be. Source: tools/perf/builtin-script.c.
+ * a line for each frame, the leaf first, and an empty one. Which fields there are depends on how it
+ * was called; the thread's number and the event have to be. Source: tools/perf/builtin-script.c.
  */
 #include <ctype.h>
 #include <string.h>
@@ -24,7 +24,7 @@ struct perf {
     struct br_arena *scratch;
     struct br_timed timed;
     const char *p, *end;
-    size_t line; /* from 1 */
+    size_t line;                          /* from 1 */
     uint32_t thread_name, thread_id, pid; /* keys */
     uint32_t *stack;
     uint32_t n_stack, cap_stack;
@@ -89,7 +89,8 @@ static bool perf_time(struct span word, uint64_t *ret_ns)
 {
     const char *p = word.p;
     uint64_t s, ns = 0, unit = NS_PER_S / 10;
-    if (!perf_digits(&p, word.end, &s) || p == word.end || *p++ != '.' || s > UINT64_MAX / NS_PER_S - 1)
+    if (!perf_digits(&p, word.end, &s) || p == word.end || *p++ != '.' ||
+        s > UINT64_MAX / NS_PER_S - 1)
         return false;
     for (; p < word.end && isdigit((unsigned char)*p); p++, unit /= 10)
         ns += unit * (uint64_t)(*p - '0');
@@ -116,8 +117,7 @@ static bool perf_event(struct span t, struct perf_head *h)
     h->has_period = perf_digits(&p, word.end, &h->period) && p == word.end;
     if (h->has_period)
         word = perf_word(&t);
-    if (word.end - word.p < 2 || word.end[-1] != ':' ||
-        (size_t)(word.end - word.p) > EVENT_MAX)
+    if (word.end - word.p < 2 || word.end[-1] != ':' || (size_t)(word.end - word.p) > EVENT_MAX)
         return false;
     h->event = (struct span){word.p, word.end - 1};
     h->rest = t;
@@ -144,7 +144,7 @@ static bool perf_head(struct span line, struct perf_head *h)
 
 /* --- Types ------------------------------------------------------------------------------------ */
 
-static bool span_is(struct span s, const char *text)
+static bool perf_span_is(struct span s, const char *text)
 {
     return (size_t)(s.end - s.p) == strlen(text) && memcmp(s.p, text, strlen(text)) == 0;
 }
@@ -156,20 +156,20 @@ static bool perf_is_clock(struct span event)
     const char *colon = memchr(event.p, ':', (size_t)(event.end - event.p));
     struct span name = {event.p, colon ? colon : event.end};
     for (size_t i = 0; i < BR_COUNT(clocks); i++)
-        if (span_is(name, clocks[i]))
+        if (perf_span_is(name, clocks[i]))
             return true;
     return false;
 }
 
-/* The type of an event, made where it comes first. Returns 0, BR_ETOOBIG where there are too many, or
- * BR_ENOMEM. */
+/* The type of an event, made where it comes first. Returns 0, BR_ETOOBIG where there are too many,
+ * or BR_ENOMEM. */
 static int perf_type(struct perf *f, const struct perf_head *h, uint32_t *ret)
 {
     struct br_timed *t = &f->timed;
     bool clock = perf_is_clock(h->event);
     for (uint32_t i = 0; i < t->n_types; i++)
         if (clock ? t->types[i].metric != NULL
-                  : !t->types[i].metric && span_is(h->event, t->types[i].type)) {
+                  : !t->types[i].metric && perf_span_is(h->event, t->types[i].type)) {
             *ret = i;
             return 0;
         }
@@ -179,13 +179,14 @@ static int perf_type(struct perf *f, const struct perf_head *h, uint32_t *ret)
     double rate = f->source->sample_rate > 0 ? f->source->sample_rate : DEFAULT_RATE;
     *type = (struct br_timed_type){.unit = "count", .period = 0};
     if (clock) {
-        *type = (struct br_timed_type){.metric = "process_cpu",
-                                       .type = "cpu",
-                                       .unit = "nanoseconds",
-                                       .period_type = "cpu",
-                                       .period_unit = "nanoseconds",
-                                       .period = h->has_period ? (int64_t)(h->period & INT64_MAX)
-                                                               : (int64_t)((double)NS_PER_S / rate)};
+        *type =
+            (struct br_timed_type){.metric = "process_cpu",
+                                   .type = "cpu",
+                                   .unit = "nanoseconds",
+                                   .period_type = "cpu",
+                                   .period_unit = "nanoseconds",
+                                   .period = h->has_period ? (int64_t)(h->period & INT64_MAX)
+                                                           : (int64_t)((double)NS_PER_S / rate)};
         *ret = t->n_types++;
         return 0;
     }
@@ -198,7 +199,8 @@ static int perf_type(struct perf *f, const struct perf_head *h, uint32_t *ret)
 /* --- Frames ----------------------------------------------------------------------------------- */
 
 /* "ffffffff81 name+0x1f (/usr/lib/libc.so.6)": names may have blanks and brackets, too. */
-static bool perf_frame(struct span line, uint64_t *ret_address, struct span *name, struct span *object)
+static bool perf_frame(struct span line, uint64_t *ret_address, struct span *name,
+                       struct span *object)
 {
     struct span address = perf_word(&line);
     uint64_t v = 0;
@@ -234,7 +236,7 @@ static int perf_push(struct perf *f, struct span line)
     uint64_t address;
     if (!perf_frame(line, &address, &name, &object))
         return BR_EINVAL;
-    bool known = name.end > name.p && !span_is(name, "[unknown]");
+    bool known = name.end > name.p && !perf_span_is(name, "[unknown]");
     const struct br_build_mapping mapping = {
         .filename = br_build_string(f->build, object.p, (size_t)(object.end - object.p))};
     uint32_t text = br_build_string(f->build, name.p, (size_t)(name.end - name.p));
@@ -243,7 +245,8 @@ static int perf_push(struct perf *f, struct span line)
                                                .address = known ? 0 : address,
                                                .lines = &made,
                                                .n_lines = name.end > name.p};
-    int rc = br_grow(&f->stack, &f->cap_stack, (size_t)f->n_stack + 1, sizeof *f->stack, FRAMES_MAX);
+    int rc =
+        br_grow(&f->stack, &f->cap_stack, (size_t)f->n_stack + 1, sizeof *f->stack, FRAMES_MAX);
     if (!rc)
         f->stack[f->n_stack++] = br_build_location(f->build, &location);
     return rc == BR_EFULL ? BR_ETOOBIG : rc;
@@ -304,9 +307,10 @@ static int perf_sample(struct perf *f, const struct perf_head *h)
                    : clock       ? f->timed.types[sample.type].period
                                  : 1;
     sample.stack = br_build_stack(b, f->stack, f->n_stack);
-    sample.attributes[0] = br_build_attribute_text(b, f->thread_name, h->comm.p,
-                                                   (size_t)(h->comm.end - h->comm.p));
-    sample.attributes[1] = br_build_attribute_int(b, f->thread_id, (int64_t)(h->tid & INT64_MAX), 0);
+    sample.attributes[0] =
+        br_build_attribute_text(b, f->thread_name, h->comm.p, (size_t)(h->comm.end - h->comm.p));
+    sample.attributes[1] =
+        br_build_attribute_int(b, f->thread_id, (int64_t)(h->tid & INT64_MAX), 0);
     if (h->has_pid)
         sample.attributes[2] = br_build_attribute_int(b, f->pid, (int64_t)(h->pid & INT64_MAX), 0);
     rc = br_build_rc(b);
@@ -323,11 +327,14 @@ static int perf_read(struct perf *f, struct br_err *err)
             continue;
         int rc = perf_head(line, &h) ? perf_sample(f, &h) : BR_EINVAL;
         if (rc == BR_EINVAL)
-            return br_err_set(err, rc, "line %zu: neither a sample nor a frame of one as perf script "
-                                       "prints them", at < f->line ? f->line : at);
+            return br_err_set(err, rc,
+                              "line %zu: neither a sample nor a frame of one as perf script "
+                              "prints them",
+                              at < f->line ? f->line : at);
         if (rc == BR_ETOOBIG)
-            return br_err_set(err, BR_EINVAL, "line %zu: more than %u events, or frames of a sample",
-                              at, f->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
+            return br_err_set(err, BR_EINVAL,
+                              "line %zu: more than %u events, or frames of a sample", at,
+                              f->n_stack >= FRAMES_MAX ? FRAMES_MAX : BR_TIMED_TYPES_MAX);
         if (rc)
             return br_err_set(err, rc, "it cannot be converted: %s", br_strerror(rc));
     }

@@ -12,7 +12,8 @@
 #define BLOCK_MAX 65536u
 #define SAMPLE_MAX ((BR_TIMED_ATTRIBUTES + 3) * BR_VARINT_MAX)
 
-/* A sample is a row of varints: stack, attributes, value, and how much later than the one before. */
+/* A sample is a row of varints: stack, attributes, value, and how much later than the one before.
+ */
 struct br_timed_block {
     struct br_timed_block *next;
     uint32_t len, size;
@@ -90,8 +91,9 @@ static uint32_t timed_string(struct br_build *b, const char *text)
 /* What has to be added to a time of the file's clock; it wraps. */
 static uint64_t timed_shift(const struct br_timed *t, const struct br_profile_source *s)
 {
-    return t->last_ns >= DAY_CLOCK_NS || s->end_ns < t->last_ns - t->first_ns ? 0
-                                                                              : s->end_ns - t->last_ns;
+    return t->last_ns >= DAY_CLOCK_NS || s->end_ns < t->last_ns - t->first_ns
+               ? 0
+               : s->end_ns - t->last_ns;
 }
 
 static int timed_scope(struct br_timed *t, const struct br_timed_type *type,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples that a text or JSON format has one by one, each with its time, until it is known what profiles
- * they are: a sample of a profiler may come before the list of what it refers to, and several events in
- * turn. Times are those of the file's clock; whether that is the time of day is known at the end. For
- * src/profile/ only.
+ * Samples that a text or JSON format has one by one, each with its time, until it is known what
+ * profiles they are: a sample of a profiler may come before the list of what it refers to, and
+ * several events in turn. Times are those of the file's clock; whether that is the time of day is
+ * known at the end. For src/profile/ only.
  */
 #pragma once
 
@@ -16,8 +16,8 @@
 
 /* One kind of event, which becomes a Profile. */
 struct br_timed_type {
-    const char *metric;         /* Pyroscope's name; NULL: as the type's */
-    const char *type, *unit;    /* of values */
+    const char *metric;      /* Pyroscope's name; NULL: as the type's */
+    const char *type, *unit; /* of values */
     const char *period_type, *period_unit;
     int64_t period;
     struct br_timed_block *first, *last; /* samples, packed */
@@ -35,16 +35,17 @@ struct br_timed {
     struct br_build *build;
     struct br_timed_type types[BR_TIMED_TYPES_MAX];
     uint32_t n_types;
-    uint32_t n; /* samples */
+    uint32_t n;                 /* samples */
     uint64_t first_ns, last_ns; /* of all */
 };
 
-/* Adds a sample, of which type, stack, attributes, value and time are set. Returns 0 or BR_ENOMEM. */
+/* Adds a sample, of which type, stack, attributes, value and time are set. Returns 0 or BR_ENOMEM.
+ */
 int br_timed_add(struct br_timed *t, const struct br_timed_sample *sample);
 
-/* Writes a resource with a scope and a Profile for each type that has samples, and releases `t`. What is
- * later than 2001 is a time of day; else the last sample was taken when the source ends. Returns 0 or a
- * code with its sentence. */
+/* Writes a resource with a scope and a Profile for each type that has samples, and releases `t`.
+ * What is later than 2001 is a time of day; else the last sample was taken when the source ends.
+ * Returns 0 or a code with its sentence. */
 int br_timed_emit(struct br_timed *t, const struct br_profile_source *source,
                   struct br_arena *scratch, struct br_err *err);
 void br_timed_release(struct br_timed *t);
