@@ -292,7 +292,7 @@ static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t 
             value_len = f.value;
             n_values++;
             refers = refers || br_value_has_references(f.data, f.value);
-        } else if (f.wire == BR_WIRE_VARINT && f.number <= 3) {
+        } else if (f.wire == BR_WIRE_VARINT && f.number <= BR_ATTRIBUTE_UNIT) {
             v[f.number - 1] = f.value;
         } else {
             others = true;
