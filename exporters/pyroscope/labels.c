@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exporters/pyroscope/push_fields.h"
 #include "otlp/resolve.h"
 #include "pipeline/value_text.h"
 #include "profile/name.h"
@@ -392,14 +393,15 @@ static void add_all(struct pyroscope_labels *l, const struct br_pprof_out *p)
 static void encode(struct br_str *out, const struct label *label)
 {
     uint8_t head[2 * (1 + BR_VARINT_MAX)];
-    size_t len = br_len_size(1, label->name_len) + br_len_size(2, label->value_len);
-    uint8_t *p = br_put_varint(head, BR_TAG(1, BR_WIRE_LEN));
+    size_t len = br_len_size(PYROSCOPE_LABEL_NAME, label->name_len) +
+                 br_len_size(PYROSCOPE_LABEL_VALUE, label->value_len);
+    uint8_t *p = br_put_varint(head, BR_TAG(PYROSCOPE_SERIES_LABELS, BR_WIRE_LEN));
     p = br_put_varint(p, len);
-    p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, BR_TAG(PYROSCOPE_LABEL_NAME, BR_WIRE_LEN));
     p = br_put_varint(p, label->name_len);
     br_str_add(out, head, (size_t)(p - head));
     br_str_add(out, label->name, label->name_len);
-    p = br_put_varint(head, BR_TAG(2, BR_WIRE_LEN));
+    p = br_put_varint(head, BR_TAG(PYROSCOPE_LABEL_VALUE, BR_WIRE_LEN));
     p = br_put_varint(p, label->value_len);
     br_str_add(out, head, (size_t)(p - head));
     br_str_add(out, label->value, label->value_len);

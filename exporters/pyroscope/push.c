@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "egress/call.h"
+#include "exporters/pyroscope/push_fields.h"
 #include "pipeline/keep.h"
 #include "wire/protobuf.h"
 
@@ -40,20 +41,22 @@ int pyroscope_part_make(struct br_pool *pool, const uint8_t *labels, size_t labe
 {
     static const char digits[] = "0123456789abcdef";
     uint8_t id[PYROSCOPE_ID_LEN / 2];
-    size_t sample = br_len_size(1, pprof->len) + br_len_size(2, PYROSCOPE_ID_LEN);
-    size_t body = labels_len + br_len_size(2, sample), total = br_len_size(1, body);
+    size_t sample = br_len_size(PYROSCOPE_SAMPLE_PROFILE, pprof->len) +
+                    br_len_size(PYROSCOPE_SAMPLE_ID, PYROSCOPE_ID_LEN);
+    size_t body = labels_len + br_len_size(PYROSCOPE_SERIES_SAMPLES, sample),
+           total = br_len_size(PYROSCOPE_REQUEST_SERIES, body);
     struct br_buf *buf = total <= UINT32_MAX ? br_buf_new(pool, total) : NULL;
     if (!buf)
         return BR_ENOMEM;
     br_random_bytes(id, sizeof id);
-    uint8_t *o = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    uint8_t *o = br_put_varint(buf->data, BR_TAG(PYROSCOPE_REQUEST_SERIES, BR_WIRE_LEN));
     o = br_put_varint(o, body);
     uint32_t body_at = (uint32_t)(o - buf->data);
     o = br_put_bytes(o, labels, labels_len);
-    o = br_put_varint(o, BR_TAG(2, BR_WIRE_LEN));
+    o = br_put_varint(o, BR_TAG(PYROSCOPE_SERIES_SAMPLES, BR_WIRE_LEN));
     o = br_put_varint(o, sample);
-    o = br_put_len(o, 1, pprof->data, pprof->len);
-    o = br_put_varint(o, BR_TAG(2, BR_WIRE_LEN));
+    o = br_put_len(o, PYROSCOPE_SAMPLE_PROFILE, pprof->data, pprof->len);
+    o = br_put_varint(o, BR_TAG(PYROSCOPE_SAMPLE_ID, BR_WIRE_LEN));
     o = br_put_varint(o, PYROSCOPE_ID_LEN);
     for (size_t i = 0; i < sizeof id; i++) {
         *o++ = (uint8_t)digits[id[i] >> 4];

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "otlp/scan.h"
+#include "profile/pprof_fields.h"
 
 #define TYPES_MAX 16
 /* Bytes that a comparison may take for each byte of the profile, and beside them; with the
@@ -526,7 +527,7 @@ static uint8_t *put_others(const struct br_field *sample, uint8_t *o)
     struct br_field f;
     while (at < end) {
         at = br_scan(at, end, &f);
-        if (f.number != 2)
+        if (f.number != BR_PPROF_SAMPLE_VALUES)
             o = br_put_bytes(o, f.at, (size_t)(at - f.at));
     }
     return o;
@@ -539,7 +540,7 @@ static size_t others_size(const struct br_field *sample)
     size_t size = 0;
     while (at < end) {
         at = br_scan(at, end, &f);
-        if (f.number != 2)
+        if (f.number != BR_PPROF_SAMPLE_VALUES)
             size += (size_t)(at - f.at);
     }
     return size;
@@ -552,12 +553,12 @@ static size_t put_sample(const struct br_field *sample, const struct values *val
     for (size_t t = 0; t < values->n; t++)
         p = br_put_varint(p, (uint64_t)values->v[t]);
     size_t packed_len = (size_t)(p - packed);
-    size_t len = others_size(sample) + br_len_size(2, packed_len);
+    size_t len = others_size(sample) + br_len_size(BR_PPROF_SAMPLE_VALUES, packed_len);
     if (o) {
         o = br_put_varint(o, BR_SCAN_LEN(SAMPLE));
         o = br_put_varint(o, len);
         o = put_others(sample, o);
-        br_put_len(o, 2, packed, packed_len);
+        br_put_len(o, BR_PPROF_SAMPLE_VALUES, packed, packed_len);
     }
     return br_len_size(SAMPLE, len);
 }

@@ -46,11 +46,13 @@ void br_pool_set_memory(struct br_pool *pool, struct br_memory *memory);
 bool br_pool_fits(struct br_pool *pool, size_t more);
 void br_pool_free(struct br_pool *pool);
 
-/* Bytes (capacities) in buffers that somebody holds. */
+/* Bytes (capacities) in buffers that somebody holds; for tests. */
 size_t br_pool_live(const struct br_pool *pool);
 
-/* Bytes in unused buffers, and in all buffers that were ever taken, together. */
+/* Bytes in unused buffers; for tests. */
 size_t br_pool_idle(const struct br_pool *pool);
+
+/* Bytes in all buffers that were ever taken, together. */
 uint64_t br_pool_taken(const struct br_pool *pool);
 
 /* Gives all unused buffers back to the system. */

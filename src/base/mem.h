@@ -23,7 +23,7 @@ struct br_mem_hooks {
     size_t (*size)(const void *p); /* of a block; NULL: blocks are the C library's own */
 };
 
-/* Replaces the allocator; NULL brings the C library's back. Only while a single thread runs and
+/* Replaces the allocator, for tests; NULL brings the C library's back. Only while a single thread runs and
  * nothing allocated through other hooks is alive. Borrows `hooks` for the life of the process. */
 void br_mem_set_hooks(const struct br_mem_hooks *hooks);
 

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "ingest/otlp.h"
+#include "otlp/fields.h"
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 
@@ -15,12 +16,12 @@ static size_t encode_partial(const struct br_outcome *o, uint8_t *out)
     if (!o->n_rejected && !o->text[0])
         return 0;
     if (o->n_rejected) {
-        p = br_put_varint(p, BR_TAG(1, BR_WIRE_VARINT));
+        p = br_put_varint(p, BR_TAG(BR_PARTIAL_SUCCESS_REJECTED, BR_WIRE_VARINT));
         p = br_put_varint(p, o->n_rejected);
     }
     if (o->text[0])
-        p = br_put_len(p, 2, o->text, strlen(o->text));
-    return (size_t)(br_put_len(out, 1, inner, (size_t)(p - inner)) - out);
+        p = br_put_len(p, BR_PARTIAL_SUCCESS_MESSAGE, o->text, strlen(o->text));
+    return (size_t)(br_put_len(out, BR_RESPONSE_PARTIAL_SUCCESS, inner, (size_t)(p - inner)) - out);
 }
 
 static void encode_partial_json(const struct br_outcome *o, enum br_signal signal,

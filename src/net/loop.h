@@ -79,5 +79,5 @@ void br_loop_set_mark(struct br_loop *loop, size_t bytes);
 
 #define BR_HELD_SMALL (256u << 10)
 
-/* What such requests hold now, in bytes. */
+/* What such requests hold now, in bytes; for tests. */
 size_t br_loop_held(const struct br_loop *loop);

@@ -6,6 +6,7 @@
 #include "opentelemetry/proto/common/v1/common.pb-c.h"
 #include "opentelemetry/proto/resource/v1/resource.pb-c.h"
 #include "otlp/build_internal.h"
+#include "otlp/fields.h"
 #include "otlp/scan.h"
 #include "otlp/walk_internal.h"
 #include "pipeline/host.h"
@@ -195,16 +196,16 @@ void br_build_scope(struct br_build *b, const char *name, const char *version,
 {
     if (!enter(b, RESOURCE) || !begin_encoded(b))
         return;
-    put_encoded_text(b, 1, name);
-    put_encoded_text(b, 2, version);
+    put_encoded_text(b, BR_SCOPE_NAME, name);
+    put_encoded_text(b, BR_SCOPE_VERSION, version);
     if (attributes)
         put_encoded(b, attributes->data, attributes->len);
     end_encoded(b, br_walk_scope,
                 &opentelemetry__proto__common__v1__instrumentation_scope__descriptor);
-    b->open[RESOURCE] = br_merger_open(&b->m, 2, LIKELY_LEN);
+    b->open[RESOURCE] = br_merger_open(&b->m, BR_RESOURCES_SCOPES, LIKELY_LEN);
     b->depth = SCOPE;
     if (b->m.scratch->len)
-        br_merger_put_field(&b->m, 1, b->m.scratch->data, b->m.scratch->len);
+        br_merger_put_field(&b->m, BR_SCOPES_SCOPE, b->m.scratch->data, b->m.scratch->len);
 }
 
 /* --- Profile and samples ---------------------------------------------------------------------- */
@@ -215,8 +216,8 @@ static uint8_t *put_value_type(uint8_t *o, uint32_t field, uint32_t type, uint32
         return o;
     *o++ = (uint8_t)BR_SCAN_LEN(field);
     uint8_t *body = ++o;
-    o = br_merger_put_scalar(o, 1, type);
-    o = br_merger_put_scalar(o, 2, unit);
+    o = br_merger_put_scalar(o, BR_VALUE_TYPE_TYPE, type);
+    o = br_merger_put_scalar(o, BR_VALUE_TYPE_UNIT, unit);
     return br_put_length_before(body, o);
 }
 
@@ -234,19 +235,19 @@ void br_build_profile(struct br_build *b, const struct br_build_profile *p)
     if (!enter(b, SCOPE) || !br_build_check(b, BR_TABLE_STRING, strings, 4) ||
         !br_build_check(b, BR_TABLE_ATTRIBUTE, p->attributes, p->n_attributes))
         return;
-    b->open[SCOPE] = br_merger_open(&b->m, 2, LIKELY_LEN);
+    b->open[SCOPE] = br_merger_open(&b->m, BR_SCOPES_ITEMS, LIKELY_LEN);
     b->depth = PROFILE;
     uint8_t *o = br_merger_room(&b->m, PROFILE_FIXED + 5 * p->n_attributes);
     if (!o)
         return;
-    o = put_value_type(o, 1, p->type, p->unit);
-    o = put_fixed64(o, 3, p->time_ns);
-    o = br_merger_put_scalar(o, 4, p->duration_ns);
-    o = put_value_type(o, 5, p->period_type, p->period_unit);
-    o = br_merger_put_scalar(o, 6, (uint64_t)p->period);
+    o = put_value_type(o, BR_PROFILE_SAMPLE_TYPE, p->type, p->unit);
+    o = put_fixed64(o, BR_PROFILE_TIME, p->time_ns);
+    o = br_merger_put_scalar(o, BR_PROFILE_DURATION, p->duration_ns);
+    o = put_value_type(o, BR_PROFILE_PERIOD_TYPE, p->period_type, p->period_unit);
+    o = br_merger_put_scalar(o, BR_PROFILE_PERIOD, (uint64_t)p->period);
     if (p->profile_id)
-        o = br_put_len(o, 7, p->profile_id, 16);
-    o = br_build_put_list(o, 11, p->attributes, p->n_attributes);
+        o = br_put_len(o, BR_PROFILE_PROFILE_ID, p->profile_id, 16);
+    o = br_build_put_list(o, BR_PROFILE_ATTRIBUTES, p->attributes, p->n_attributes);
     br_merger_wrote(&b->m, o);
 }
 
@@ -254,7 +255,7 @@ static uint8_t *put_values(uint8_t *o, const int64_t *values, size_t n)
 {
     if (n == 0)
         return o;
-    *o++ = (uint8_t)BR_SCAN_LEN(4);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_SAMPLE_VALUES);
     uint8_t *list = ++o;
     for (size_t i = 0; i < n; i++)
         o = br_put_varint(o, (uint64_t)values[i]);
@@ -263,7 +264,7 @@ static uint8_t *put_values(uint8_t *o, const int64_t *values, size_t n)
 
 static uint8_t *put_times(uint8_t *o, const uint64_t *times_ns, size_t n)
 {
-    return n ? br_put_len(o, 5, times_ns, n * sizeof *times_ns) : o;
+    return n ? br_put_len(o, BR_SAMPLE_TIMES, times_ns, n * sizeof *times_ns) : o;
 }
 
 /* True when what it refers to is there; otherwise BR_EINVAL sticks. */
@@ -292,9 +293,9 @@ uint8_t *br_build_prefix(struct br_build *b, const struct br_build_sample *s, ui
 {
     if (!br_build_ready(b) || !refers_well(b, s))
         return out;
-    out = br_merger_put_scalar(out, 1, s->stack);
-    out = br_build_put_list(out, 2, s->attributes, s->n_attributes);
-    return br_merger_put_scalar(out, 3, s->link);
+    out = br_merger_put_scalar(out, BR_SAMPLE_STACK, s->stack);
+    out = br_build_put_list(out, BR_SAMPLE_ATTRIBUTES, s->attributes, s->n_attributes);
+    return br_merger_put_scalar(out, BR_SAMPLE_LINK, s->link);
 }
 
 void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, int64_t value)
@@ -303,10 +304,10 @@ void br_build_prefixed(struct br_build *b, const uint8_t *prefix, size_t len, in
     if (!o)
         return;
     size_t size = br_varint_size((uint64_t)value);
-    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_PROFILE_SAMPLES);
     o = br_put_varint(o, len + 2 + size);
     o = br_put_bytes(o, prefix, len);
-    *o++ = (uint8_t)BR_SCAN_LEN(4);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_SAMPLE_VALUES);
     *o++ = (uint8_t)size;
     br_merger_wrote(&b->m, br_put_varint(o, (uint64_t)value));
     b->m.n_items++;
@@ -327,11 +328,11 @@ void br_build_sample(struct br_build *b, const struct br_build_sample *s)
                                   sizeof *s->times_ns * s->n_times);
     if (!o)
         return;
-    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_PROFILE_SAMPLES);
     uint8_t *body = ++o;
-    o = br_merger_put_scalar(o, 1, s->stack);
-    o = br_build_put_list(o, 2, s->attributes, s->n_attributes);
-    o = br_merger_put_scalar(o, 3, s->link);
+    o = br_merger_put_scalar(o, BR_SAMPLE_STACK, s->stack);
+    o = br_build_put_list(o, BR_SAMPLE_ATTRIBUTES, s->attributes, s->n_attributes);
+    o = br_merger_put_scalar(o, BR_SAMPLE_LINK, s->link);
     o = put_values(o, s->values, s->n_values);
     o = put_times(o, s->times_ns, s->n_times);
     br_merger_wrote(&b->m, br_put_length_before(body, o));

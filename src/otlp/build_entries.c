@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "otlp/build_internal.h"
+#include "otlp/fields.h"
 #include "otlp/scan.h"
 
 /* The most bytes of an index in a list, and of a Line. */
@@ -68,8 +69,8 @@ static uint8_t *begin_attribute(struct br_build *b, uint32_t key, size_t len)
     uint8_t *o = begin(b, BR_TABLE_ATTRIBUTE, len);
     if (!o || !br_build_check(b, BR_TABLE_STRING, &key, 1))
         return NULL;
-    o = br_merger_put_scalar(o, 1, key);
-    *o++ = (uint8_t)BR_SCAN_LEN(2);
+    o = br_merger_put_scalar(o, BR_ATTRIBUTE_KEY, key);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_ATTRIBUTE_VALUE);
     return br_put_varint(o, len);
 }
 
@@ -77,10 +78,10 @@ uint32_t br_build_attribute_text(struct br_build *b, uint32_t key, const void *d
 {
     struct br_addition text = {data, len};
     size_t size = br_utf8_mend(data, len, NULL);
-    uint8_t *o = begin_attribute(b, key, br_len_size(1, size));
+    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_STRING, size));
     if (!o)
         return 0;
-    *o++ = (uint8_t)BR_SCAN_LEN(1);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_STRING);
     o = br_put_varint(o, size);
     return finish(b, BR_TABLE_ATTRIBUTE, put_text(o, &text, size));
 }
@@ -90,17 +91,19 @@ uint32_t br_build_attribute_texts(struct br_build *b, uint32_t key, const struct
 {
     size_t list = 0;
     for (size_t i = 0; i < n; i++)
-        list += br_len_size(1, br_len_size(1, br_utf8_mend(texts[i].data, texts[i].len, NULL)));
-    uint8_t *o = begin_attribute(b, key, br_len_size(5, list));
+        list += br_len_size(
+            BR_LIST_VALUES,
+            br_len_size(BR_VALUE_STRING, br_utf8_mend(texts[i].data, texts[i].len, NULL)));
+    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_LIST, list));
     if (!o)
         return 0;
-    *o++ = (uint8_t)BR_SCAN_LEN(5);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_LIST);
     o = br_put_varint(o, list);
     for (size_t i = 0; i < n; i++) {
         size_t size = br_utf8_mend(texts[i].data, texts[i].len, NULL);
-        *o++ = (uint8_t)BR_SCAN_LEN(1);
-        o = br_put_varint(o, br_len_size(1, size));
-        *o++ = (uint8_t)BR_SCAN_LEN(1);
+        *o++ = (uint8_t)BR_SCAN_LEN(BR_LIST_VALUES);
+        o = br_put_varint(o, br_len_size(BR_VALUE_STRING, size));
+        *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_STRING);
         o = br_put_varint(o, size);
         o = put_text(o, &texts[i], size);
     }
@@ -112,9 +115,9 @@ uint32_t br_build_attribute_int(struct br_build *b, uint32_t key, int64_t value,
     uint8_t *o = begin_attribute(b, key, 1 + br_varint_size((uint64_t)value));
     if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
         return 0;
-    *o++ = (uint8_t)BR_SCAN_VARINT(3);
+    *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_INT);
     o = br_put_varint(o, (uint64_t)value);
-    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, 3, unit));
+    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
 }
 
 uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t *values, size_t n,
@@ -123,18 +126,18 @@ uint32_t br_build_attribute_ints(struct br_build *b, uint32_t key, const int64_t
     size_t list = 0;
     for (size_t i = 0; i < n; i++)
         list += 3 + br_varint_size((uint64_t)values[i]);
-    uint8_t *o = begin_attribute(b, key, br_len_size(5, list));
+    uint8_t *o = begin_attribute(b, key, br_len_size(BR_VALUE_LIST, list));
     if (!o || !br_build_check(b, BR_TABLE_STRING, &unit, 1))
         return 0;
-    *o++ = (uint8_t)BR_SCAN_LEN(5);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_VALUE_LIST);
     o = br_put_varint(o, list);
     for (size_t i = 0; i < n; i++) {
-        *o++ = (uint8_t)BR_SCAN_LEN(1);
+        *o++ = (uint8_t)BR_SCAN_LEN(BR_LIST_VALUES);
         *o++ = (uint8_t)(1 + br_varint_size((uint64_t)values[i]));
-        *o++ = (uint8_t)BR_SCAN_VARINT(3);
+        *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_INT);
         o = br_put_varint(o, (uint64_t)values[i]);
     }
-    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, 3, unit));
+    return finish(b, BR_TABLE_ATTRIBUTE, br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, unit));
 }
 
 uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value)
@@ -142,7 +145,7 @@ uint32_t br_build_attribute_bool(struct br_build *b, uint32_t key, bool value)
     uint8_t *o = begin_attribute(b, key, 2);
     if (!o)
         return 0;
-    *o++ = (uint8_t)BR_SCAN_VARINT(2);
+    *o++ = (uint8_t)BR_SCAN_VARINT(BR_VALUE_BOOL);
     *o++ = value;
     return finish(b, BR_TABLE_ATTRIBUTE, o);
 }
@@ -155,11 +158,11 @@ uint32_t br_build_mapping(struct br_build *b, const struct br_build_mapping *m)
     if (!o || !br_build_check(b, BR_TABLE_STRING, &m->filename, 1) ||
         !br_build_check(b, BR_TABLE_ATTRIBUTE, m->attributes, m->n_attributes))
         return 0;
-    o = br_merger_put_scalar(o, 1, m->memory_start);
-    o = br_merger_put_scalar(o, 2, m->memory_limit);
-    o = br_merger_put_scalar(o, 3, m->file_offset);
-    o = br_merger_put_scalar(o, 4, m->filename);
-    o = br_build_put_list(o, 5, m->attributes, m->n_attributes);
+    o = br_merger_put_scalar(o, BR_MAPPING_START, m->memory_start);
+    o = br_merger_put_scalar(o, BR_MAPPING_LIMIT, m->memory_limit);
+    o = br_merger_put_scalar(o, BR_MAPPING_FILE_OFFSET, m->file_offset);
+    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, m->filename);
+    o = br_build_put_list(o, BR_MAPPING_ATTRIBUTES, m->attributes, m->n_attributes);
     return finish(b, BR_TABLE_MAPPING, o);
 }
 
@@ -171,8 +174,9 @@ uint32_t br_build_function(struct br_build *b, uint32_t name, uint32_t system_na
     if (!o || !br_build_check(b, BR_TABLE_STRING, strings, 3))
         return 0;
     for (uint32_t i = 0; i < 3; i++)
-        o = br_merger_put_scalar(o, i + 1, strings[i]);
-    return finish(b, BR_TABLE_FUNCTION, br_merger_put_scalar(o, 4, (uint64_t)start_line));
+        o = br_merger_put_scalar(o, BR_FUNCTION_NAME + i, strings[i]);
+    return finish(b, BR_TABLE_FUNCTION,
+                  br_merger_put_scalar(o, BR_FUNCTION_START_LINE, (uint64_t)start_line));
 }
 
 uint32_t br_build_location(struct br_build *b, const struct br_build_location *l)
@@ -181,20 +185,20 @@ uint32_t br_build_location(struct br_build *b, const struct br_build_location *l
     if (!o || !br_build_check(b, BR_TABLE_MAPPING, &l->mapping, 1) ||
         !br_build_check(b, BR_TABLE_ATTRIBUTE, l->attributes, l->n_attributes))
         return 0;
-    o = br_merger_put_scalar(o, 1, l->mapping);
-    o = br_merger_put_scalar(o, 2, l->address);
+    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING, l->mapping);
+    o = br_merger_put_scalar(o, BR_LOCATION_ADDRESS, l->address);
     for (size_t i = 0; i < l->n_lines; i++) {
         const struct br_build_line *line = &l->lines[i];
         if (!br_build_check(b, BR_TABLE_FUNCTION, &line->function, 1))
             return 0;
-        *o++ = (uint8_t)BR_SCAN_LEN(3);
+        *o++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
         uint8_t *body = ++o;
-        o = br_merger_put_scalar(o, 1, line->function);
-        o = br_merger_put_scalar(o, 2, (uint64_t)line->line);
-        o = br_merger_put_scalar(o, 3, (uint64_t)line->column);
+        o = br_merger_put_scalar(o, BR_LINE_FUNCTION, line->function);
+        o = br_merger_put_scalar(o, BR_LINE_LINE, (uint64_t)line->line);
+        o = br_merger_put_scalar(o, BR_LINE_COLUMN, (uint64_t)line->column);
         o = br_put_length_before(body, o);
     }
-    o = br_build_put_list(o, 4, l->attributes, l->n_attributes);
+    o = br_build_put_list(o, BR_LOCATION_ATTRIBUTES, l->attributes, l->n_attributes);
     return finish(b, BR_TABLE_LOCATION, o);
 }
 
@@ -209,7 +213,7 @@ uint32_t br_build_stack(struct br_build *b, const uint32_t *locations, size_t n)
     uint8_t *o = begin(b, BR_TABLE_STACK, location_size(b) * n);
     if (!o || !br_build_check(b, BR_TABLE_LOCATION, locations, n))
         return 0;
-    return finish(b, BR_TABLE_STACK, br_build_put_list(o, 1, locations, n));
+    return finish(b, BR_TABLE_STACK, br_build_put_list(o, BR_STACK_LOCATIONS, locations, n));
 }
 
 /* Writes where the numbers went, or returns NULL. The ends of eight bytes' varints are found at
@@ -289,7 +293,7 @@ bool br_build_stack_packed(struct br_build *b, const uint8_t *packed, size_t len
     if (!places &&
         (n_places > b->m.tables[BR_TABLE_LOCATION].n || !are_below(packed, len, n_places)))
         return false;
-    *o++ = (uint8_t)BR_SCAN_LEN(1);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_STACK_LOCATIONS);
     uint8_t *list = ++o;
     o = places ? put_places(o, packed, len, places, n_places) : br_put_bytes(o, packed, len);
     if (o)
@@ -307,6 +311,6 @@ uint32_t br_build_link(struct br_build *b, const uint8_t *trace_id, const uint8_
         trace_id = none;
     if (memcmp(trace_id, none, 16) == 0 && memcmp(span_id, none, 8) == 0)
         return 0;
-    o = br_put_len(o, 1, trace_id, 16);
-    return finish(b, BR_TABLE_LINK, br_put_len(o, 2, span_id, 8));
+    o = br_put_len(o, BR_LINK_TRACE_ID, trace_id, 16);
+    return finish(b, BR_TABLE_LINK, br_put_len(o, BR_LINK_SPAN_ID, span_id, 8));
 }

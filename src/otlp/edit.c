@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "otlp/fields.h"
 #include "wire/protobuf.h"
 
 /* At every level the messages that lead inwards are field 2: ScopeSpans and Span, ScopeProfiles,
@@ -88,7 +89,7 @@ static void note_resource(struct br_part *part)
     struct br_field f;
     while (p < end) {
         const uint8_t *next = br_field_next(p, end, &f);
-        if (f.number == 1) {
+        if (f.number == BR_RESOURCES_RESOURCE) {
             part->res_at = (uint32_t)(p - part->raw);
             part->res_len = (uint32_t)(next - p);
             part->res_body_at = (uint32_t)(f.data - part->raw);
@@ -124,13 +125,14 @@ int br_part_append(struct br_item *item, struct br_part *part, const struct br_a
     size_t size = measure(&e, body, end, 0);
     if (e.leaf != e.n_additions)
         size = SIZE_MAX;
-    struct br_buf *buf =
-        size == SIZE_MAX ? NULL : br_buf_new(part->buf->pool, br_len_size(1, size));
+    struct br_buf *buf = size == SIZE_MAX
+                             ? NULL
+                             : br_buf_new(part->buf->pool, br_len_size(BR_REQUEST_RESOURCES, size));
     if (!buf) {
         br_free(e.sizes);
         return size == SIZE_MAX && !e.no_memory ? BR_EINVAL : BR_ENOMEM;
     }
-    uint8_t *out = br_put_varint(buf->data, BR_TAG(1, BR_WIRE_LEN));
+    uint8_t *out = br_put_varint(buf->data, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
     out = br_put_varint(out, size);
     e.leaf = 0;
     out = write(&e, body, end, 0, out);
@@ -155,15 +157,15 @@ static int add(struct br_arena *arena, struct br_addition *a, uint32_t field, co
                const uint8_t *any, size_t any_len)
 {
     size_t key_len = strlen(key);
-    size_t inner = br_len_size(1, key_len) + br_len_size(2, any_len);
+    size_t inner = br_len_size(BR_KEYVALUE_KEY, key_len) + br_len_size(BR_KEYVALUE_VALUE, any_len);
     size_t total = br_len_size(field, inner);
     uint8_t *p = extend(arena, a, total);
     if (!p)
         return BR_ENOMEM;
     p = br_put_varint(p, BR_TAG(field, BR_WIRE_LEN));
     p = br_put_varint(p, inner);
-    p = br_put_len(p, 1, key, key_len);
-    (void)br_put_len(p, 2, any, any_len);
+    p = br_put_len(p, BR_KEYVALUE_KEY, key, key_len);
+    (void)br_put_len(p, BR_KEYVALUE_VALUE, any, any_len);
     a->len += total;
     return 0;
 }
@@ -171,10 +173,10 @@ static int add(struct br_arena *arena, struct br_addition *a, uint32_t field, co
 int br_add_string(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                   const void *value, size_t len)
 {
-    uint8_t *any = br_arena_alloc(arena, br_len_size(1, len));
+    uint8_t *any = br_arena_alloc(arena, br_len_size(BR_VALUE_STRING, len));
     if (!any)
         return BR_ENOMEM;
-    size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
+    size_t any_len = (size_t)(br_put_len(any, BR_VALUE_STRING, value, len) - any);
     return add(arena, a, field, key, any, any_len);
 }
 
@@ -182,7 +184,7 @@ int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, co
                int64_t value)
 {
     uint8_t any[2 * BR_VARINT_MAX];
-    uint8_t *p = br_put_varint(any, BR_TAG(3, BR_WIRE_VARINT));
+    uint8_t *p = br_put_varint(any, BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT));
     p = br_put_varint(p, (uint64_t)value);
     return add(arena, a, field, key, any, (size_t)(p - any));
 }
@@ -192,10 +194,10 @@ int br_add_int(struct br_arena *arena, struct br_addition *a, uint32_t field, co
 static int add_list(struct br_arena *arena, struct br_addition *a, uint32_t field, const char *key,
                     uint8_t *p, size_t len)
 {
-    size_t head = br_len_size(5, len) - len;
+    size_t head = br_len_size(BR_VALUE_LIST, len) - len;
     uint8_t *any = p + 2 * BR_VARINT_MAX - head;
     br_put_varint(any + 1, len);
-    *any = BR_TAG(5, BR_WIRE_LEN);
+    *any = BR_TAG(BR_VALUE_LIST, BR_WIRE_LEN);
     return add(arena, a, field, key, any, head + len);
 }
 
@@ -211,9 +213,9 @@ int br_add_ints(struct br_arena *arena, struct br_addition *a, uint32_t field, c
         return BR_ENOMEM;
     uint8_t *list = p + 2 * BR_VARINT_MAX, *o = list;
     for (size_t i = 0; i < n; i++) {
-        *o++ = BR_TAG(1, BR_WIRE_LEN);
+        *o++ = BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN);
         *o++ = (uint8_t)(1 + br_varint_size((uint64_t)values[i]));
-        *o++ = BR_TAG(3, BR_WIRE_VARINT);
+        *o++ = BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT);
         o = br_put_varint(o, (uint64_t)values[i]);
     }
     return add_list(arena, a, field, key, p, (size_t)(o - list));
@@ -224,15 +226,15 @@ int br_add_texts(struct br_arena *arena, struct br_addition *a, uint32_t field, 
 {
     size_t len = 0;
     for (size_t i = 0; i < n; i++)
-        len += br_len_size(1, br_len_size(1, values[i].len));
+        len += br_len_size(BR_LIST_VALUES, br_len_size(BR_VALUE_STRING, values[i].len));
     uint8_t *p = br_arena_alloc(arena, len + (size_t)2 * BR_VARINT_MAX);
     if (!p)
         return BR_ENOMEM;
     uint8_t *o = p + 2 * BR_VARINT_MAX;
     for (size_t i = 0; i < n; i++) {
-        *o++ = BR_TAG(1, BR_WIRE_LEN);
-        o = br_put_varint(o, br_len_size(1, values[i].len));
-        o = br_put_len(o, 1, values[i].data, values[i].len);
+        *o++ = BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN);
+        o = br_put_varint(o, br_len_size(BR_VALUE_STRING, values[i].len));
+        o = br_put_len(o, BR_VALUE_STRING, values[i].data, values[i].len);
     }
     return add_list(arena, a, field, key, p, len);
 }

@@ -6,6 +6,7 @@
  * function or mapping, attribute, string), which is what bounds the recursion and lets each table
  * have one entry in the making.
  */
+#include "otlp/fields.h"
 #include "otlp/merger.h"
 
 #include "otlp/scan.h"
@@ -123,8 +124,9 @@ static uint32_t intern_function(struct br_merge *m, const uint8_t *p, uint32_t l
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
-        o = br_merger_put_scalar(o, k + 1, br_merger_index(m, BR_TABLE_STRING, v[k]));
-    o = br_merger_put_scalar(o, 4, v[3]);
+        o = br_merger_put_scalar(o, BR_FUNCTION_NAME + k,
+                                 br_merger_index(m, BR_TABLE_STRING, v[k]));
+    o = br_merger_put_scalar(o, BR_FUNCTION_START_LINE, v[3]);
     if (others)
         o = put_unknown(known, p, p + len, o);
     return br_merger_enter(m, BR_TABLE_FUNCTION, o, guess);
@@ -141,10 +143,10 @@ static uint32_t intern_mapping(struct br_merge *m, const uint8_t *p, uint32_t le
         return 0;
     }
     for (uint32_t k = 0; k < 3; k++)
-        o = br_merger_put_scalar(o, k + 1, v[k]);
-    o = br_merger_put_scalar(o, 4, br_merger_index(m, BR_TABLE_STRING, v[3]));
+        o = br_merger_put_scalar(o, BR_MAPPING_START + k, v[k]);
+    o = br_merger_put_scalar(o, BR_MAPPING_FILENAME, br_merger_index(m, BR_TABLE_STRING, v[3]));
     if (others) {
-        o = put_list(m, BR_TABLE_ATTRIBUTE, 5, p, p + len, o);
+        o = put_list(m, BR_TABLE_ATTRIBUTE, BR_MAPPING_ATTRIBUTES, p, p + len, o);
         o = put_unknown(known, p, p + len, o);
     }
     return br_merger_enter(m, BR_TABLE_MAPPING, o, guess);
@@ -157,11 +159,11 @@ static uint8_t *put_line(struct br_merge *m, const uint8_t *p, const uint8_t *en
     bool others = false;
     if (!read_scalars(p, end, v, 3, &others))
         br_merger_fail(m, BR_EINVAL);
-    *o++ = (uint8_t)BR_SCAN_LEN(3);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_LOCATION_LINES);
     uint8_t *line = ++o;
-    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_FUNCTION, v[0]));
-    o = br_merger_put_scalar(o, 2, v[1]);
-    o = br_merger_put_scalar(o, 3, v[2]);
+    o = br_merger_put_scalar(o, BR_LINE_FUNCTION, br_merger_index(m, BR_TABLE_FUNCTION, v[0]));
+    o = br_merger_put_scalar(o, BR_LINE_LINE, v[1]);
+    o = br_merger_put_scalar(o, BR_LINE_COLUMN, v[2]);
     if (others)
         o = put_unknown(known, p, end, o);
     return br_put_length_before(line, o);
@@ -182,13 +184,13 @@ static uint32_t intern_location(struct br_merge *m, const uint8_t *p, uint32_t l
             break;
         }
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_VARINT(1):
+        case BR_SCAN_VARINT(BR_LOCATION_MAPPING):
             mapping = f.value;
             break;
-        case BR_SCAN_VARINT(2):
+        case BR_SCAN_VARINT(BR_LOCATION_ADDRESS):
             address = f.value;
             break;
-        case BR_SCAN_LEN(3):
+        case BR_SCAN_LEN(BR_LOCATION_LINES):
             o = put_line(m, f.data, p, o);
             break;
         default:
@@ -197,10 +199,10 @@ static uint32_t intern_location(struct br_merge *m, const uint8_t *p, uint32_t l
     }
     if (m->rc)
         return 0;
-    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_MAPPING, mapping));
-    o = br_merger_put_scalar(o, 2, address);
+    o = br_merger_put_scalar(o, BR_LOCATION_MAPPING, br_merger_index(m, BR_TABLE_MAPPING, mapping));
+    o = br_merger_put_scalar(o, BR_LOCATION_ADDRESS, address);
     if (others) {
-        o = put_list(m, BR_TABLE_ATTRIBUTE, 4, start, end, o);
+        o = put_list(m, BR_TABLE_ATTRIBUTE, BR_LOCATION_ATTRIBUTES, start, end, o);
         o = put_unknown(known, start, end, o);
     }
     return br_merger_enter(m, BR_TABLE_LOCATION, o, guess);
@@ -220,14 +222,14 @@ static uint32_t intern_link(struct br_merge *m, const uint8_t *p, uint32_t len, 
             br_merger_fail(m, BR_EINVAL);
             return 0;
         }
-        if (f.wire == BR_WIRE_LEN && f.number <= 2)
-            ids[f.number - 1] = f;
+        if (f.wire == BR_WIRE_LEN && f.number <= BR_LINK_SPAN_ID)
+            ids[f.number - BR_LINK_TRACE_ID] = f;
         else
             others = true;
     }
     for (uint32_t k = 0; k < 2; k++) {
         if (ids[k].value)
-            o = br_put_len(o, k + 1, ids[k].data, ids[k].value);
+            o = br_put_len(o, BR_LINK_TRACE_ID + k, ids[k].data, ids[k].value);
     }
     if (others)
         o = put_unknown(known, p, p + len, o);
@@ -265,7 +267,7 @@ static int resolve_values(struct br_merge *m, const uint8_t *p, const uint8_t *e
         p = br_scan(p, end, &f);
         if (!p)
             return BR_EINVAL;
-        if (br_scan_tag(&f) == BR_SCAN_LEN(2))
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE))
             rc = br_value_inline(&in, f.data, f.value);
     }
     return rc;
@@ -285,12 +287,12 @@ static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t 
             br_merger_fail(m, BR_EINVAL);
             return 0;
         }
-        if (br_scan_tag(&f) == BR_SCAN_LEN(2)) {
+        if (br_scan_tag(&f) == BR_SCAN_LEN(BR_ATTRIBUTE_VALUE)) {
             value = f.data;
             value_len = f.value;
             n_values++;
             refers = refers || br_value_has_references(f.data, f.value);
-        } else if (f.wire == BR_WIRE_VARINT && f.number <= 3) {
+        } else if (f.wire == BR_WIRE_VARINT && f.number <= BR_ATTRIBUTE_UNIT) {
             v[f.number - 1] = f.value;
         } else {
             others = true;
@@ -304,10 +306,10 @@ static uint32_t intern_attribute(struct br_merge *m, const uint8_t *p, uint32_t 
     uint8_t *o = m->rc ? NULL : br_merger_entry(m, BR_TABLE_ATTRIBUTE, (size_t)len + value_len);
     if (!o)
         return 0;
-    o = br_merger_put_scalar(o, 1, br_merger_index(m, BR_TABLE_STRING, v[0]));
+    o = br_merger_put_scalar(o, BR_ATTRIBUTE_KEY, br_merger_index(m, BR_TABLE_STRING, v[0]));
     if (n_values)
-        o = br_put_len(o, 2, value, value_len);
-    o = br_merger_put_scalar(o, 3, br_merger_index(m, BR_TABLE_STRING, v[2]));
+        o = br_put_len(o, BR_ATTRIBUTE_VALUE, value, value_len);
+    o = br_merger_put_scalar(o, BR_ATTRIBUTE_UNIT, br_merger_index(m, BR_TABLE_STRING, v[2]));
     if (others)
         o = put_unknown(known, p, end, o);
     return br_merger_enter(m, BR_TABLE_ATTRIBUTE, o, guess);
@@ -322,15 +324,15 @@ static uint32_t intern_stack(struct br_merge *m, const uint8_t *p, uint32_t len,
     if (!o)
         return 0;
     const uint8_t *next = len ? br_scan(p, end, &f) : NULL;
-    if (next == end && br_scan_tag(&f) == BR_SCAN_LEN(1)) {
+    if (next == end && br_scan_tag(&f) == BR_SCAN_LEN(BR_STACK_LOCATIONS)) {
         if (f.value) {
-            *o++ = (uint8_t)BR_SCAN_LEN(1);
+            *o++ = (uint8_t)BR_SCAN_LEN(BR_STACK_LOCATIONS);
             uint8_t *list = ++o;
             o = br_put_length_before(list,
                                      br_merger_put_packed(m, BR_TABLE_LOCATION, f.data, end, o));
         }
     } else {
-        o = put_list(m, BR_TABLE_LOCATION, 1, p, end, o);
+        o = put_list(m, BR_TABLE_LOCATION, BR_STACK_LOCATIONS, p, end, o);
         o = put_unknown(known, p, end, o);
     }
     return br_merger_enter(m, BR_TABLE_STACK, o, guess);

@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "base/str.h"
+#include "otlp/fields.h"
 #include "pipeline/host.h"
 #include "wire/protobuf.h"
 
@@ -85,10 +86,11 @@ int br_extension_write(const struct br_extension *e, struct br_item *item)
         return BR_ENOMEM;
     if (!e->fields.len)
         return 0;
-    struct br_buf *buf = br_buf_new(item->host->pool, br_len_size(2, e->fields.len));
+    struct br_buf *buf =
+        br_buf_new(item->host->pool, br_len_size(BR_REQUEST_DICTIONARY, e->fields.len));
     if (!buf)
         return BR_ENOMEM;
-    uint8_t *p = br_put_varint(buf->data, BR_TAG(2, BR_WIRE_LEN));
+    uint8_t *p = br_put_varint(buf->data, BR_TAG(BR_REQUEST_DICTIONARY, BR_WIRE_LEN));
     p = br_put_varint(p, e->fields.len);
     struct br_part part = {.kind = BR_PART_DICTIONARY,
                            .buf = buf,

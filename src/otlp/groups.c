@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/groups.h"
 
+#include "otlp/fields.h"
 #include "otlp/scan.h"
 
 /* At every level the messages that lead inwards are field 2, and what is said of them is field 1.
  */
-#define INWARD BR_SCAN_LEN(2)
-#define SCOPE BR_SCAN_LEN(1)
+#define INWARD BR_SCAN_LEN(BR_INWARD)
+#define SCOPE BR_SCAN_LEN(BR_SCOPES_SCOPE)
 
 void br_groups_init(struct br_groups *g, const struct br_item *item)
 {

@@ -20,9 +20,8 @@
 
 #define BR_JSON_DEPTH_MAX 128 /* messages inside one another, both ways */
 
-/* The descriptors of a signal's export request and response. */
+/* The descriptor of a signal's export request. */
 const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal);
-const ProtobufCMessageDescriptor *br_otlp_response(enum br_signal signal);
 
 /* Reads JSON text into wire bytes in the schema's order, in a new buffer that the caller owns. Of a
  * name that comes twice the last counts, whole (nothing is merged), and what came before it has to fit

@@ -307,16 +307,18 @@ static int print_single(const ProtobufCFieldDescriptor *field, const struct body
 
 /* --- Messages ------------------------------------------------------------------------------- */
 
+/* A google.protobuf.Duration. */
 static void print_duration(const struct body *body, struct br_str *out)
 {
+    enum { SECONDS = 1, NANOS = 2 };
     struct cursor c = {.body = body};
     struct br_field f;
     int64_t seconds = 0;
     int32_t nanos = 0;
     while (next_field(&c, &f) > 0) {
-        if (f.wire == BR_WIRE_VARINT && f.number == 1)
+        if (f.wire == BR_WIRE_VARINT && f.number == SECONDS)
             seconds = (int64_t)f.value;
-        else if (f.wire == BR_WIRE_VARINT && f.number == 2)
+        else if (f.wire == BR_WIRE_VARINT && f.number == NANOS)
             nanos = (int32_t)(uint32_t)f.value;
     }
     uint64_t whole = seconds < 0 ? (uint64_t)0 - (uint64_t)seconds : (uint64_t)seconds;

@@ -20,12 +20,6 @@ const ProtobufCMessageDescriptor *br_otlp_request(enum br_signal signal)
                                : &PROFILES(export_profiles_service_request);
 }
 
-const ProtobufCMessageDescriptor *br_otlp_response(enum br_signal signal)
-{
-    return signal == BR_TRACES ? &TRACE(export_trace_service_response)
-                               : &PROFILES(export_profiles_service_response);
-}
-
 const char *br_json_name(const ProtobufCFieldDescriptor *field, char out[BR_JSON_NAME_MAX])
 {
     size_t n = 0;

@@ -10,11 +10,9 @@
 #include "base/str.h"
 #include "pipeline/item.h"
 
-#define BR_PRINT_MIN 256 /* the least maximum of `out` that makes sense */
-
-/* Append the text of an item that a walk has accepted. What is over the maximum of `out` is cut at
- * a line, and a last line says so. A span or sample that takes more than 64 MiB to unpack is one
- * line that says so. Return 0 or BR_ENOMEM. */
+/* Append the text of an item that a walk has accepted. What is over the maximum of `out`, which is
+ * 256 bytes or more, is cut at a line, and a last line says so. A span or sample that takes more
+ * than 64 MiB to unpack is one line that says so. Return 0 or BR_ENOMEM. */
 int br_print_traces(const struct br_item *item, struct br_str *out);
 int br_print_profiles(const struct br_item *item, struct br_str *out);
 

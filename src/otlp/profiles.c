@@ -3,6 +3,7 @@
  * Rewrites ResourceProfiles for another dictionary. Fields keep their order and encoding; only what
  * holds indices is written anew.
  */
+#include "otlp/fields.h"
 #include "otlp/merger.h"
 #include "otlp/scan.h"
 
@@ -11,8 +12,6 @@
 #define FIXED 48
 #define SHORT 16 /* bytes that are copied at once, without looking at the length */
 
-enum { SCOPE = 1, SCOPE_PROFILES = 2, PROFILES = 2, SAMPLES = 2 };
-
 static void put_verbatim(struct br_merge *m, const struct br_field *f, const uint8_t *next)
 {
     br_merger_put(m, f->at, (size_t)(next - f->at));
@@ -20,8 +19,8 @@ static void put_verbatim(struct br_merge *m, const struct br_field *f, const uin
 
 void br_merger_put_scope_field(struct br_merge *m, const struct br_field *f, const uint8_t *next)
 {
-    if (br_scan_tag(f) == BR_SCAN_LEN(SCOPE))
-        br_merger_put_attributes(m, SCOPE, f->data, f->value, BR_SCOPE_ATTRIBUTES);
+    if (br_scan_tag(f) == BR_SCAN_LEN(BR_SCOPES_SCOPE))
+        br_merger_put_attributes(m, BR_SCOPES_SCOPE, f->data, f->value, BR_SCOPE_ATTRIBUTES);
     else
         put_verbatim(m, f, next);
 }
@@ -42,7 +41,7 @@ static void put_value_type(struct br_merge *m, const struct br_field *type, cons
             br_merger_fail(m, BR_EINVAL);
             return;
         }
-        if (f.wire == BR_WIRE_VARINT && f.number <= 2) {
+        if (f.wire == BR_WIRE_VARINT && f.number <= BR_VALUE_TYPE_UNIT) {
             *o++ = (uint8_t)BR_SCAN_VARINT(f.number);
             o = br_put_index(o, br_merger_index(m, BR_TABLE_STRING, f.value));
         } else {
@@ -73,12 +72,12 @@ static void put_attributes(struct br_merge *m, const struct br_field *f)
 void br_merger_put_profile_field(struct br_merge *m, const struct br_field *f, const uint8_t *next)
 {
     switch (br_scan_tag(f)) {
-    case BR_SCAN_LEN(1):
-    case BR_SCAN_LEN(5):
+    case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
+    case BR_SCAN_LEN(BR_PROFILE_PERIOD_TYPE):
         put_value_type(m, f, next);
         break;
-    case BR_SCAN_LEN(11):
-    case BR_SCAN_VARINT(11):
+    case BR_SCAN_LEN(BR_PROFILE_ATTRIBUTES):
+    case BR_SCAN_VARINT(BR_PROFILE_ATTRIBUTES):
         put_attributes(m, f);
         break;
     default:
@@ -105,15 +104,15 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
     if (__builtin_expect(!o, 0))
         return;
     uint64_t stack = 0, link = 0;
-    *o++ = (uint8_t)BR_SCAN_LEN(SAMPLES);
+    *o++ = (uint8_t)BR_SCAN_LEN(BR_PROFILE_SAMPLES);
     uint8_t *sample = ++o;
     while (p && p < end) {
         struct br_field f;
         switch (*p) {
-        case BR_SCAN_VARINT(1):
+        case BR_SCAN_VARINT(BR_SAMPLE_STACK):
             p = br_scan_index(p + 1, end, &stack);
             continue;
-        case BR_SCAN_VARINT(3):
+        case BR_SCAN_VARINT(BR_SAMPLE_LINK):
             p = br_scan_index(p + 1, end, &link);
             continue;
         default:
@@ -124,21 +123,21 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
         if (__builtin_expect(!p, 0))
             break;
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_VARINT(1):
+        case BR_SCAN_VARINT(BR_SAMPLE_STACK):
             stack = f.value;
             break;
-        case BR_SCAN_LEN(2): {
-            *o++ = (uint8_t)BR_SCAN_LEN(2);
+        case BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES): {
+            *o++ = (uint8_t)BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES);
             uint8_t *list = ++o;
             o = br_merger_put_packed(m, BR_TABLE_ATTRIBUTE, f.data, p, o);
             o = br_put_length_before(list, o);
             break;
         }
-        case BR_SCAN_VARINT(2):
-            *o++ = (uint8_t)BR_SCAN_VARINT(2);
+        case BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES):
+            *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES);
             o = br_put_index(o, br_merger_index(m, BR_TABLE_ATTRIBUTE, f.value));
             break;
-        case BR_SCAN_VARINT(3):
+        case BR_SCAN_VARINT(BR_SAMPLE_LINK):
             link = f.value;
             break;
         default:
@@ -151,12 +150,12 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
     }
     uint32_t i = br_merger_index(m, BR_TABLE_STACK, stack);
     if (i) {
-        *o++ = (uint8_t)BR_SCAN_VARINT(1);
+        *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_STACK);
         o = br_put_index(o, i);
     }
     i = link ? br_merger_index(m, BR_TABLE_LINK, link) : 0;
     if (i) {
-        *o++ = (uint8_t)BR_SCAN_VARINT(3);
+        *o++ = (uint8_t)BR_SCAN_VARINT(BR_SAMPLE_LINK);
         o = br_put_index(o, i);
     }
     br_merger_wrote(m, br_put_length_before(sample, o));
@@ -165,13 +164,13 @@ void br_merger_put_sample(struct br_merge *m, const uint8_t *body, size_t len)
 
 static void put_profile(struct br_merge *m, const struct br_field *profile, const uint8_t *end)
 {
-    struct br_open open = br_merger_open(m, PROFILES, profile->value);
+    struct br_open open = br_merger_open(m, BR_SCOPES_ITEMS, profile->value);
     for (const uint8_t *p = profile->data; p < end && !m->rc;) {
         struct br_field f;
         p = br_scan(p, end, &f);
         if (!p)
             br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(SAMPLES))
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_PROFILE_SAMPLES))
             br_merger_put_sample(m, f.data, f.value);
         else
             br_merger_put_profile_field(m, &f, p);
@@ -181,13 +180,13 @@ static void put_profile(struct br_merge *m, const struct br_field *profile, cons
 
 static void put_scope_profiles(struct br_merge *m, const struct br_field *scope, const uint8_t *end)
 {
-    struct br_open open = br_merger_open(m, SCOPE_PROFILES, scope->value);
+    struct br_open open = br_merger_open(m, BR_RESOURCES_SCOPES, scope->value);
     for (const uint8_t *p = scope->data; p < end && !m->rc;) {
         struct br_field f;
         p = br_scan(p, end, &f);
         if (!p)
             br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(PROFILES))
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_SCOPES_ITEMS))
             put_profile(m, &f, p);
         else
             br_merger_put_scope_field(m, &f, p);
@@ -205,9 +204,9 @@ void br_merger_put_resource_profiles(struct br_merge *m, const struct br_part *p
         p = br_scan(p, end, &f);
         if (!p)
             br_merger_fail(m, BR_EINVAL);
-        else if (br_scan_tag(&f) == BR_SCAN_LEN(SCOPE_PROFILES))
+        else if (br_scan_tag(&f) == BR_SCAN_LEN(BR_RESOURCES_SCOPES))
             put_scope_profiles(m, &f, p);
-        else if (br_scan_tag(&f) != BR_SCAN_LEN(1))
+        else if (br_scan_tag(&f) != BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
             put_verbatim(m, &f, p);
     }
     br_merger_close_part(m, open);

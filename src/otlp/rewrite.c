@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "otlp/fields.h"
 #include "otlp/scan.h"
 #include "otlp/splice.h"
 #include "pipeline/host.h"
@@ -314,11 +315,12 @@ static uint32_t last_dictionary(const struct br_item *item)
 /* Further entries as a part of their own: nothing has to be copied for them. */
 static int add_extension(struct br_item *item, const struct br_addition *more)
 {
-    size_t len = br_len_size(2, more->len);
+    size_t len = br_len_size(BR_REQUEST_DICTIONARY, more->len);
     struct br_buf *buf = br_buf_new(item->host->pool, len);
     if (!buf)
         return BR_ENOMEM;
-    buf->len = (uint32_t)(br_put_len(buf->data, 2, more->data, more->len) - buf->data);
+    buf->len =
+        (uint32_t)(br_put_len(buf->data, BR_REQUEST_DICTIONARY, more->data, more->len) - buf->data);
     struct br_part part = {.kind = BR_PART_DICTIONARY,
                            .extension = true,
                            .buf = buf,

@@ -86,7 +86,7 @@ static void put_head(struct splitter *s, unsigned level, const struct br_field *
                      const uint8_t *next)
 {
     bool profiles = s->item->signal == BR_PROFILES;
-    if (level == RESOURCE && br_scan_tag(f) == BR_SCAN_LEN(1))
+    if (level == RESOURCE && br_scan_tag(f) == BR_SCAN_LEN(BR_RESOURCES_RESOURCE))
         return;
     if (level == SCOPE && profiles)
         br_merger_put_scope_field(&s->merge, f, next);

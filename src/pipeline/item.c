@@ -399,18 +399,6 @@ static void inherit(struct br_item *child, struct br_item *parent)
     child->debt.exporter = parent->debt.exporter;
 }
 
-struct br_item *br_item_child(struct br_item *item)
-{
-    struct br_item *child = br_item_twin(item);
-    if (!child)
-        return NULL;
-    inherit(child, item);
-    item_take_debt(child, item);
-    if (item->n_children++ == 0)
-        item->outcome = BR_OUTCOME_DONE;
-    return child;
-}
-
 struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
 {
     struct br_item *child = br_item_twin(item);

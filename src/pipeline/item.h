@@ -188,12 +188,6 @@ size_t br_part_size(const struct br_part *part);
  * have been appended). */
 int br_item_write(const struct br_item *item, struct br_rope *out);
 
-/* A child of `item` that refers to all its parts and takes its debt. Its outcome folds into the
- * parent's, which is finished when its last child is and br_item_release_parent was called; what a
- * child still owes when it ends other than BR_DONE goes back to the parent. NULL when there is no
- * memory. */
-struct br_item *br_item_child(struct br_item *item);
-
 /* An item without parent and without debt that refers to all parts of `item`. Its metadata is that
  * of `item`, and borrowed as long as it lives. NULL when there is no memory. */
 struct br_item *br_item_twin(const struct br_item *item);
@@ -208,10 +202,13 @@ struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, voi
  * constant). */
 void br_item_orphan(struct br_item *attempt, const char *reason);
 
-/* Makes `piece`, a part of the data of `item`, its child and gives it its share of the debt. */
+/* Makes `piece`, a twin of `item` or a part of its data, its child and gives it its share of the
+ * debt. Its outcome folds into the parent's, which is finished when its last child is and
+ * br_item_release_parent was called; what a child still owes when it ends other than BR_DONE goes
+ * back to the parent. */
 void br_item_adopt(struct br_item *item, struct br_item *piece);
 
-/* The parent may finish once its children have: the counterpart of the first br_item_child. */
+/* The parent may finish once its children have: the counterpart of the first br_item_adopt. */
 void br_item_release_parent(struct br_item *item);
 
 /* Says what became of `n` of the items that `item` owes. */

@@ -14,6 +14,7 @@
 
 #include "otlp/intern.h"
 #include "otlp/scan.h"
+#include "profile/pprof_fields.h"
 #include "profile/profile.h"
 
 /* What no profiler comes near: sample types, bytes of one's name, labels of a sample, lines of a
@@ -26,26 +27,6 @@
  * counts here (heads of blocks, the item). */
 #define BR_PPROF_GROWTH 4
 #define BR_PPROF_SPARE (((size_t)1 << 20) - (16u << 10))
-
-/* Fields of Profile. */
-enum {
-    BR_PPROF_SAMPLE_TYPE = 1,
-    BR_PPROF_SAMPLE,
-    BR_PPROF_MAPPING,
-    BR_PPROF_LOCATION,
-    BR_PPROF_FUNCTION,
-    BR_PPROF_STRING,
-    BR_PPROF_DROP_FRAMES,
-    BR_PPROF_KEEP_FRAMES,
-    BR_PPROF_TIME,
-    BR_PPROF_DURATION,
-    BR_PPROF_PERIOD_TYPE,
-    BR_PPROF_PERIOD,
-    BR_PPROF_COMMENT,
-    BR_PPROF_DEFAULT_TYPE,
-    BR_PPROF_DOC_URL,
-    BR_PPROF_FIELDS,
-};
 
 /* Where the fields of one number lie: others may be in between. */
 struct br_pprof_range {

@@ -257,27 +257,27 @@ static int read_fields(struct br_pprof *p, struct reading *r, uint32_t n_types,
         if (!at)
             return malformed(p, r->number);
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_LEN(1):
+        case BR_SCAN_LEN(BR_PPROF_SAMPLE_LOCATIONS):
             rc = put_packed(p, r);
             if (!rc)
                 rc = put_list(p, r, &f);
             break;
-        case BR_SCAN_VARINT(1):
+        case BR_SCAN_VARINT(BR_PPROF_SAMPLE_LOCATIONS):
             rc = put_packed(p, r);
             if (!rc)
                 rc = put_location(p, r, f.value);
             break;
-        case BR_SCAN_LEN(2):
+        case BR_SCAN_LEN(BR_PPROF_SAMPLE_VALUES):
             rc = put_values(p, r, n_types, &f);
             break;
-        case BR_SCAN_VARINT(2):
+        case BR_SCAN_VARINT(BR_PPROF_SAMPLE_VALUES):
             rc = put_value(p, r, n_types, f.value);
             break;
-        case BR_SCAN_LEN(3):
+        case BR_SCAN_LEN(BR_PPROF_SAMPLE_LABELS):
             rc = put_label(p, r, &f);
             break;
         default:
-            if (f.number <= 3)
+            if (f.number <= BR_PPROF_SAMPLE_LABELS)
                 return malformed(p, r->number);
         }
     }

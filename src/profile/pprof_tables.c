@@ -311,14 +311,14 @@ static int read_function(struct br_pprof *p, const struct br_field *f, bool scri
     return ids_put(p, &p->functions, id ? id : v[ID], index, "function");
 }
 
-/* The id in field 1 of a function or location. */
+/* The id of a function or location, which is in the same field of both. */
 static uint64_t id_of(const struct br_field *f)
 {
     uint64_t id = 0;
     struct br_field inner;
     for (const uint8_t *p = f->data, *end = p + f->value; p && p < end;) {
         p = br_scan(p, end, &inner);
-        if (p && br_scan_tag(&inner) == BR_SCAN_VARINT(1))
+        if (p && br_scan_tag(&inner) == BR_SCAN_VARINT(BR_PPROF_FUNCTION_ID))
             id = inner.value;
     }
     return id;

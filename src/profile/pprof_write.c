@@ -77,27 +77,27 @@ static void read_rest(struct sample *s, const uint8_t *p)
     struct br_field f;
     while (p && p < end && (p = br_scan(p, end, &f))) {
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_VARINT(1):
+        case BR_SCAN_VARINT(BR_SAMPLE_STACK):
             s->stack = f.value;
             break;
-        case BR_SCAN_VARINT(2):
-        case BR_SCAN_LEN(2):
+        case BR_SCAN_VARINT(BR_SAMPLE_ATTRIBUTES):
+        case BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES):
             read_attributes(s, &f);
             break;
-        case BR_SCAN_VARINT(3):
+        case BR_SCAN_VARINT(BR_SAMPLE_LINK):
             s->link = f.value;
             break;
-        case BR_SCAN_VARINT(4):
+        case BR_SCAN_VARINT(BR_SAMPLE_VALUES):
             s->value = add(s->value, (int64_t)f.value);
             s->n_values++;
             break;
-        case BR_SCAN_LEN(4):
+        case BR_SCAN_LEN(BR_SAMPLE_VALUES):
             read_values(s, f.data, f.data + f.value);
             break;
-        case BR_SCAN_LEN(5):
+        case BR_SCAN_LEN(BR_SAMPLE_TIMES):
             s->n_times += (uint32_t)(f.value / 8);
             break;
-        case BR_TAG(5, BR_WIRE_I64):
+        case BR_TAG(BR_SAMPLE_TIMES, BR_WIRE_I64):
             s->n_times++;
             break;
         default:
@@ -116,15 +116,15 @@ static inline bool short_at(const uint8_t *p, const uint8_t *end, uint32_t tag)
 static inline void read_sample(struct sample *s, const uint8_t *p, const uint8_t *end)
 {
     *s = (struct sample){.body = p, .end = end};
-    if (p < end && *p == BR_SCAN_VARINT(1))
+    if (p < end && *p == BR_SCAN_VARINT(BR_SAMPLE_STACK))
         p = br_scan_varint(p + 1, end, &s->stack);
-    if (p && short_at(p, end, BR_SCAN_LEN(2))) {
+    if (p && short_at(p, end, BR_SCAN_LEN(BR_SAMPLE_ATTRIBUTES))) {
         s->attributes = (struct pprof_indices){.packed = p + 2, .packed_end = p + 2 + p[1]};
         p += 2 + p[1];
     }
-    if (p && p < end && *p == BR_SCAN_VARINT(3))
+    if (p && p < end && *p == BR_SCAN_VARINT(BR_SAMPLE_LINK))
         p = br_scan_varint(p + 1, end, &s->link);
-    if (p && short_at(p, end, BR_SCAN_LEN(4)) && p[1] == end - p - 2) {
+    if (p && short_at(p, end, BR_SCAN_LEN(BR_SAMPLE_VALUES)) && p[1] == end - p - 2) {
         s->values_at = (uint32_t)(p - s->body);
         read_values(s, p + 2, end);
     } else {
@@ -137,7 +137,7 @@ static inline const uint8_t *next_body(struct cursor *c, const uint8_t **ret)
 {
     struct br_field f;
     while (c->p && c->p < c->end && (c->p = br_scan(c->p, c->end, &f))) {
-        if (br_scan_tag(&f) != BR_SCAN_LEN(2))
+        if (br_scan_tag(&f) != BR_SCAN_LEN(BR_PROFILE_SAMPLES))
             continue;
         *ret = f.data;
         return f.data + f.value;
@@ -162,7 +162,8 @@ static bool same_attributes(const struct sample *a, const struct sample *b)
         (len == 0 || memcmp(x.packed, y.packed, len) == 0))
         return true;
     for (;;) {
-        bool more = pprof_index_next(&x, 2, &i), more_too = pprof_index_next(&y, 2, &k);
+        bool more = pprof_index_next(&x, BR_SAMPLE_ATTRIBUTES, &i),
+             more_too = pprof_index_next(&y, BR_SAMPLE_ATTRIBUTES, &k);
         if (!more || !more_too)
             return more == more_too;
         if (i != k)
@@ -181,7 +182,8 @@ static bool next_is_same(struct cursor *c, const struct sample *s)
     if (!end)
         return false;
     if (at && at < end - body && memcmp(body, s->body, at) == 0 &&
-        short_at(body + at, end, BR_SCAN_LEN(4)) && body[at + 1] == end - body - at - 2)
+        short_at(body + at, end, BR_SCAN_LEN(BR_SAMPLE_VALUES)) &&
+        body[at + 1] == end - body - at - 2)
         return true;
     read_sample(&o, body, end);
     return s->stack == o.stack && s->link == o.link && same_attributes(s, &o);
@@ -307,7 +309,7 @@ static size_t collect_labels(struct br_pprof_writer *w, const struct sample *s)
     size_t len = 0;
     uint32_t i, n_labels = 0;
     w->n_pieces = 0;
-    while (!t->rc && pprof_index_next(&x, 2, &i)) {
+    while (!t->rc && pprof_index_next(&x, BR_SAMPLE_ATTRIBUTES, &i)) {
         const struct pprof_label *label = pprof_label(t, i);
         if (label->wanted < 0 && !t->all_labels)
             w->n_left_out++;
@@ -341,14 +343,15 @@ static void put_sample(struct br_pprof_writer *w, const struct sample *s, const 
         v = br_put_varint(v, (uint64_t)values[i]);
     size_t values_len = (size_t)(v - packed);
     const struct pprof_piece *stack = pprof_stack(t, s->stack);
-    size_t len = stack->len + br_len_size(2, values_len) + collect_labels(w, s);
-    uint8_t *o = pprof_room(t, PPROF_SAMPLES, br_len_size(2, len));
+    size_t len =
+        stack->len + br_len_size(BR_PPROF_SAMPLE_VALUES, values_len) + collect_labels(w, s);
+    uint8_t *o = pprof_room(t, PPROF_SAMPLES, br_len_size(BR_PPROF_SAMPLE, len));
     if (!o)
         return;
-    *o++ = (uint8_t)BR_TAG(2, BR_WIRE_LEN);
+    *o++ = (uint8_t)BR_TAG(BR_PPROF_SAMPLE, BR_WIRE_LEN);
     o = br_put_varint(o, len);
     o = put_piece(t, stack, o);
-    o = br_put_len(o, 2, packed, values_len);
+    o = br_put_len(o, BR_PPROF_SAMPLE_VALUES, packed, values_len);
     for (uint32_t i = 0; i < w->n_pieces; i++)
         o = put_piece(t, &w->pieces[i], o);
     pprof_wrote(t, PPROF_SAMPLES, o);
@@ -433,7 +436,7 @@ static const uint8_t *next_profile(struct cursor *c, const uint8_t **ret)
 {
     struct br_field f;
     while (c->p && c->p < c->end && (c->p = br_field_next(c->p, c->end, &f))) {
-        if (f.number != 2 || f.wire != BR_WIRE_LEN)
+        if (f.number != BR_SCOPES_ITEMS || f.wire != BR_WIRE_LEN)
             continue;
         *ret = f.data;
         return f.data + f.value;
@@ -470,7 +473,7 @@ static struct br_entry scope_of(const uint8_t *p, const uint8_t *end)
     struct br_entry scope = {NULL, 0};
     struct br_field f;
     while (p < end && (p = br_field_next(p, end, &f)))
-        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+        if (f.number == BR_SCOPES_SCOPE && f.wire == BR_WIRE_LEN)
             scope = (struct br_entry){f.data, (uint32_t)f.value};
     return scope;
 }
@@ -509,7 +512,7 @@ static int write_part(struct br_pprof_writer *w, const struct br_part *part)
     const uint8_t *resource = br_part_resource(part, &len);
     w->out.resource = (struct br_entry){resource, (uint32_t)len};
     while (p < end && (p = br_field_next(p, end, &f))) {
-        if (f.number != 2 || f.wire != BR_WIRE_LEN)
+        if (f.number != BR_RESOURCES_SCOPES || f.wire != BR_WIRE_LEN)
             continue;
         int rc = w->tables.rc ? w->tables.rc : write_scope(w, f.data, f.data + f.value);
         if (rc)

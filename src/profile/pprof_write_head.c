@@ -24,9 +24,9 @@ static void read_value_type(const struct br_field *f, uint32_t *type, uint32_t *
     const uint8_t *p = f->data, *end = p + f->value;
     struct br_field g;
     while (p < end && (p = br_scan(p, end, &g))) {
-        if (g.number == 1 && g.wire == BR_WIRE_VARINT)
+        if (g.number == BR_VALUE_TYPE_TYPE && g.wire == BR_WIRE_VARINT)
             *type = (uint32_t)g.value;
-        else if (g.number == 2 && g.wire == BR_WIRE_VARINT)
+        else if (g.number == BR_VALUE_TYPE_UNIT && g.wire == BR_WIRE_VARINT)
             *unit = (uint32_t)g.value;
     }
 }
@@ -36,7 +36,7 @@ static void read_attributes(struct pprof_profile *p, struct pprof_tables *t)
     struct pprof_indices x = {.p = p->body, .end = p->end};
     struct br_pair a;
     uint32_t i;
-    while (!t->rc && pprof_index_next(&x, 11, &i)) {
+    while (!t->rc && pprof_index_next(&x, BR_PROFILE_ATTRIBUTES, &i)) {
         if (!pprof_pair(t, i, &a, NULL, NULL))
             continue;
         if (!br_text_is(a.key, BR_PROFILE_CUMULATIVE)) {
@@ -78,22 +78,22 @@ void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const u
     *p = (struct pprof_profile){.body = body, .end = end};
     while (at < end && (at = br_scan(at, end, &f))) {
         switch (br_scan_tag(&f)) {
-        case BR_SCAN_LEN(1):
+        case BR_SCAN_LEN(BR_PROFILE_SAMPLE_TYPE):
             read_value_type(&f, &p->type, &p->unit);
             break;
-        case BR_SCAN_LEN(2):
+        case BR_SCAN_LEN(BR_PROFILE_SAMPLES):
             p->n_samples++;
             break;
-        case BR_TAG(3, BR_WIRE_I64):
+        case BR_TAG(BR_PROFILE_TIME, BR_WIRE_I64):
             p->time_ns = f.value;
             break;
-        case BR_SCAN_VARINT(4):
+        case BR_SCAN_VARINT(BR_PROFILE_DURATION):
             p->duration_ns = f.value;
             break;
-        case BR_SCAN_LEN(5):
+        case BR_SCAN_LEN(BR_PROFILE_PERIOD_TYPE):
             read_value_type(&f, &p->period_type, &p->period_unit);
             break;
-        case BR_SCAN_VARINT(6):
+        case BR_SCAN_VARINT(BR_PROFILE_PERIOD):
             p->period = (int64_t)f.value;
             break;
         default:
@@ -314,7 +314,7 @@ static void put_value_type(struct pprof_tables *t, uint32_t field, struct br_ent
     uint8_t *body = o + 2;
     o = body;
     for (uint32_t i = 0; i < 2; i++) {
-        *o++ = (uint8_t)BR_TAG(i + 1, BR_WIRE_VARINT);
+        *o++ = (uint8_t)BR_TAG(BR_PPROF_VALUE_TYPE_TYPE + i, BR_WIRE_VARINT);
         o = br_put_varint(o, id[i]);
     }
     pprof_wrote(t, PPROF_HEAD, br_put_length_before(body, o));
@@ -333,13 +333,13 @@ static void put_comments(struct pprof_tables *t, uint32_t i, const struct br_any
     struct pprof_mark *mark = &t->labels[i].text;
     if (mark->round == t->round)
         return;
-    put_text(t, 13, i, v);
+    put_text(t, BR_PPROF_COMMENT, i, v);
     mark->round = t->round;
     const uint8_t *p = v->data, *end = p + v->len;
     struct br_any each;
     while (v->type == BR_VALUE_LIST && (p = br_list_next(p, end, &each)))
         if (each.type == BR_VALUE_STRING && each.len)
-            put_number(t, 13, pprof_text(t, each.data, each.len));
+            put_number(t, BR_PPROF_COMMENT, pprof_text(t, each.data, each.len));
 }
 
 static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
@@ -347,13 +347,13 @@ static void put_attributes(const struct pprof_head *h, struct pprof_tables *t)
     static const struct {
         const char *key;
         uint32_t field;
-    } known[] = {{"pprof.profile.drop_frames", 7},
-                 {"pprof.profile.keep_frames", 8},
-                 {"pprof.profile.doc_url", 15}};
+    } known[] = {{"pprof.profile.drop_frames", BR_PPROF_DROP_FRAMES},
+                 {"pprof.profile.keep_frames", BR_PPROF_KEEP_FRAMES},
+                 {"pprof.profile.doc_url", BR_PPROF_DOC_URL}};
     struct pprof_indices x = {.p = h->profile->body, .end = h->profile->end};
     struct br_pair a;
     uint32_t i;
-    while (!t->rc && pprof_index_next(&x, 11, &i)) {
+    while (!t->rc && pprof_index_next(&x, BR_PROFILE_ATTRIBUTES, &i)) {
         if (!pprof_pair(t, i, &a, NULL, NULL))
             continue;
         for (size_t k = 0; k < BR_COUNT(known); k++)
@@ -370,7 +370,7 @@ static void put_time(struct pprof_tables *t, uint64_t time_ns, struct br_pprof_o
 {
     out->written_ns = time_ns;
     out->time_at = (uint32_t)t->buffers[PPROF_HEAD].len + 1;
-    put_number(t, 9, time_ns);
+    put_number(t, BR_PPROF_TIME, time_ns);
 }
 
 void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
@@ -378,15 +378,16 @@ void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64
 {
     const struct pprof_profile *p = h->profile;
     for (uint32_t i = 0; i < h->n_profiles; i++)
-        put_value_type(t, 1, h->types[i].type, h->types[i].unit);
+        put_value_type(t, BR_PPROF_SAMPLE_TYPE, h->types[i].type, h->types[i].unit);
     put_time(t, p->time_ns ? p->time_ns + later_ns : 0, out);
-    put_number(t, 10, p->duration_ns);
+    put_number(t, BR_PPROF_DURATION, p->duration_ns);
     if (h->period_type.len || h->period_unit.len)
-        put_value_type(t, 11, h->period_type, h->period_unit);
-    put_number(t, 12, (uint64_t)h->period);
+        put_value_type(t, BR_PPROF_PERIOD_TYPE, h->period_type, h->period_unit);
+    put_number(t, BR_PPROF_PERIOD, (uint64_t)h->period);
     for (uint32_t i = 0; i < h->n_profiles; i++)
         if (h->scope->preferred.len && same(h->types[i].type, h->scope->preferred)) {
-            put_number(t, 14, pprof_text(t, h->types[i].type.data, h->types[i].type.len));
+            put_number(t, BR_PPROF_DEFAULT_TYPE,
+                       pprof_text(t, h->types[i].type.data, h->types[i].type.len));
             break;
         }
     put_attributes(h, t);

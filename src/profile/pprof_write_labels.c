@@ -8,13 +8,13 @@
 static void put_label(struct pprof_tables *t, uint32_t key, uint32_t text, int64_t number,
                       uint32_t unit)
 {
-    uint8_t *body = pprof_open(t, PPROF_CACHE, 3, 4 * (1 + BR_VARINT_MAX));
+    uint8_t *body = pprof_open(t, PPROF_CACHE, BR_PPROF_SAMPLE_LABELS, 4 * (1 + BR_VARINT_MAX));
     if (!body)
         return;
-    uint8_t *o = pprof_put_number(body, 1, key);
-    o = pprof_put_number(o, 2, text);
-    o = pprof_put_number(o, 3, (uint64_t)number);
-    o = pprof_put_number(o, 4, unit);
+    uint8_t *o = pprof_put_number(body, BR_PPROF_LABEL_KEY, key);
+    o = pprof_put_number(o, BR_PPROF_LABEL_STR, text);
+    o = pprof_put_number(o, BR_PPROF_LABEL_NUM, (uint64_t)number);
+    o = pprof_put_number(o, BR_PPROF_LABEL_UNIT, unit);
     pprof_wrote(t, PPROF_CACHE, br_put_length_before(body, o));
 }
 
@@ -168,9 +168,9 @@ const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i)
     link->span_id = link->trace_id = NULL;
     link->span = link->trace = (struct pprof_piece){t->round, 0, 0};
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+        if (f.number == BR_LINK_TRACE_ID && f.wire == BR_WIRE_LEN)
             link->trace_id = f.value == 16 && !is_zero(f.data, 16) ? f.data : NULL;
-        else if (f.number == 2 && f.wire == BR_WIRE_LEN)
+        else if (f.number == BR_LINK_SPAN_ID && f.wire == BR_WIRE_LEN)
             link->span_id = f.value == 8 && !is_zero(f.data, 8) ? f.data : NULL;
     }
     if (link->span_id)

@@ -156,7 +156,7 @@ static void begin_strings(struct pprof_tables *t)
     struct br_intern *strings = &t->strings;
     if (!strings->n_slots) {
         br_intern_release(strings, &t->strings_budget);
-        t->rc = t->rc ? t->rc : br_intern_init(strings, &t->strings_budget, 6);
+        t->rc = t->rc ? t->rc : br_intern_init(strings, &t->strings_budget, BR_PPROF_STRING);
     } else if (strings->n > strings->n_slots / 8) {
         br_intern_clear(strings);
     } else {
@@ -246,23 +246,24 @@ static uint32_t write_function(struct pprof_tables *t, uint32_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_FUNCTION][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    uint64_t number[5] = {0};
+    uint64_t number[BR_FUNCTION_START_LINE + 1] = {0};
     if (!pprof_work(t, e->len))
         return 0;
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
-    uint32_t name = pprof_string(t, number[1]), system_name = pprof_string(t, number[2]);
-    uint32_t file = pprof_string(t, number[3]);
-    uint8_t *body = pprof_open(t, PPROF_FUNCTIONS, 5, 5 * (1 + BR_VARINT_MAX));
+    uint32_t name = pprof_string(t, number[BR_FUNCTION_NAME]),
+             system_name = pprof_string(t, number[BR_FUNCTION_SYSTEM_NAME]);
+    uint32_t file = pprof_string(t, number[BR_FUNCTION_FILENAME]);
+    uint8_t *body = pprof_open(t, PPROF_FUNCTIONS, BR_PPROF_FUNCTION, 5 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_FUNCTION];
-    uint8_t *o = pprof_put_number(body, 1, id);
-    o = pprof_put_number(o, 2, name);
-    o = pprof_put_number(o, 3, system_name);
-    o = pprof_put_number(o, 4, file);
-    o = pprof_put_number(o, 5, number[4]);
+    uint8_t *o = pprof_put_number(body, BR_PPROF_FUNCTION_ID, id);
+    o = pprof_put_number(o, BR_PPROF_FUNCTION_NAME, name);
+    o = pprof_put_number(o, BR_PPROF_FUNCTION_SYSTEM_NAME, system_name);
+    o = pprof_put_number(o, BR_PPROF_FUNCTION_FILENAME, file);
+    o = pprof_put_number(o, BR_PPROF_FUNCTION_START_LINE, number[BR_FUNCTION_START_LINE]);
     pprof_wrote(t, PPROF_FUNCTIONS, br_put_length_before(body, o));
     t->marks[BR_TABLE_FUNCTION][i] = (struct pprof_mark){t->round, id};
     return id;
@@ -310,7 +311,7 @@ static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
     const struct br_entry *e = &t->view.tables[BR_TABLE_MAPPING][i];
     const uint8_t *p = e->data, *end = p + e->len;
     struct br_field f;
-    uint64_t number[5] = {0};
+    uint64_t number[BR_MAPPING_FILENAME + 1] = {0};
     struct mapping_notes notes = {0};
     struct pprof_indices x = {.p = p, .end = end};
     uint32_t attribute;
@@ -319,20 +320,21 @@ static uint32_t write_mapping(struct pprof_tables *t, uint32_t i)
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
-    while (pprof_index_next(&x, 5, &attribute))
+    while (pprof_index_next(&x, BR_MAPPING_ATTRIBUTES, &attribute))
         note_mapping(t, attribute, &notes);
-    uint32_t file = pprof_string(t, number[4]);
-    uint8_t *body = pprof_open(t, PPROF_MAPPINGS, 3, 10 * (1 + BR_VARINT_MAX));
+    uint32_t file = pprof_string(t, number[BR_MAPPING_FILENAME]);
+    uint8_t *body = pprof_open(t, PPROF_MAPPINGS, BR_PPROF_MAPPING, 10 * (1 + BR_VARINT_MAX));
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_MAPPING];
-    uint8_t *o = pprof_put_number(body, 1, id);
-    for (uint32_t k = 1; k <= 3; k++)
-        o = pprof_put_number(o, 1 + k, number[k]);
-    o = pprof_put_number(o, 5, file);
-    o = pprof_put_number(o, 6, notes.build_id);
+    uint8_t *o = pprof_put_number(body, BR_PPROF_MAPPING_ID, id);
+    o = pprof_put_number(o, BR_PPROF_MAPPING_START, number[BR_MAPPING_START]);
+    o = pprof_put_number(o, BR_PPROF_MAPPING_LIMIT, number[BR_MAPPING_LIMIT]);
+    o = pprof_put_number(o, BR_PPROF_MAPPING_OFFSET, number[BR_MAPPING_FILE_OFFSET]);
+    o = pprof_put_number(o, BR_PPROF_MAPPING_FILENAME, file);
+    o = pprof_put_number(o, BR_PPROF_MAPPING_BUILD_ID, notes.build_id);
     for (uint32_t k = 0; k < BR_COUNT(notes.has); k++)
-        o = pprof_put_number(o, 7 + k, notes.has[k]);
+        o = pprof_put_number(o, BR_PPROF_MAPPING_HAS_FUNCTIONS + k, notes.has[k]);
     pprof_wrote(t, PPROF_MAPPINGS, br_put_length_before(body, o));
     t->marks[BR_TABLE_MAPPING][i] = (struct pprof_mark){t->round, id};
     return id;
@@ -351,18 +353,18 @@ static uint32_t mapping(struct pprof_tables *t, uint64_t i)
 static uint8_t *put_line(struct pprof_tables *t, uint8_t *o, const uint8_t *p, const uint8_t *end)
 {
     struct br_field f;
-    uint64_t number[4] = {0};
+    uint64_t number[BR_LINE_COLUMN + 1] = {0};
     while (p < end && (p = br_scan(p, end, &f)))
         if (f.number < BR_COUNT(number) && f.wire == BR_WIRE_VARINT)
             number[f.number] = f.value;
-    uint32_t id = function(t, number[1]);
+    uint32_t id = function(t, number[BR_LINE_FUNCTION]);
     if (!id)
         return o;
-    *o = (uint8_t)BR_TAG(4, BR_WIRE_LEN);
+    *o = (uint8_t)BR_TAG(BR_PPROF_LOCATION_LINES, BR_WIRE_LEN);
     uint8_t *body = o + 2;
-    o = pprof_put_number(body, 1, id);
-    o = pprof_put_number(o, 2, number[2]);
-    o = pprof_put_number(o, 3, number[3]);
+    o = pprof_put_number(body, BR_PPROF_LINE_FUNCTION, id);
+    o = pprof_put_number(o, BR_PPROF_LINE_LINE, number[BR_LINE_LINE]);
+    o = pprof_put_number(o, BR_PPROF_LINE_COLUMN, number[BR_LINE_COLUMN]);
     return br_put_length_before(body, o);
 }
 
@@ -385,7 +387,7 @@ static bool is_folded(struct pprof_tables *t, const struct br_entry *e)
 {
     struct pprof_indices x = {.p = e->data, .end = e->data + e->len};
     uint32_t i;
-    while (pprof_index_next(&x, 4, &i))
+    while (pprof_index_next(&x, BR_LOCATION_ATTRIBUTES, &i))
         if (says_folded(t, i))
             return true;
     return false;
@@ -418,26 +420,26 @@ static uint32_t write_location(struct pprof_tables *t, uint32_t i)
     if (!pprof_work(t, e->len))
         return 0;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == 1 && f.wire == BR_WIRE_VARINT)
+        if (f.number == BR_LOCATION_MAPPING && f.wire == BR_WIRE_VARINT)
             in_mapping = f.value;
-        else if (f.number == 2 && f.wire == BR_WIRE_VARINT)
+        else if (f.number == BR_LOCATION_ADDRESS && f.wire == BR_WIRE_VARINT)
             address = f.value;
-        attributes = attributes || f.number == 4;
+        attributes = attributes || f.number == BR_LOCATION_ATTRIBUTES;
     }
     uint32_t mapping_id = mapping(t, in_mapping);
     /* A line takes two bytes or more, and six with an id that it did not say. */
-    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, 4, 3 * (size_t)e->len + 64);
+    uint8_t *body = pprof_open(t, PPROF_LOCATIONS, BR_PPROF_LOCATION, 3 * (size_t)e->len + 64);
     if (!body)
         return 0;
     uint32_t id = ++t->n_ids[BR_TABLE_LOCATION];
-    uint8_t *o = pprof_put_number(body, 1, id);
-    o = pprof_put_number(o, 2, mapping_id);
-    o = pprof_put_number(o, 3, address);
+    uint8_t *o = pprof_put_number(body, BR_PPROF_LOCATION_ID, id);
+    o = pprof_put_number(o, BR_PPROF_LOCATION_MAPPING, mapping_id);
+    o = pprof_put_number(o, BR_PPROF_LOCATION_ADDRESS, address);
     for (p = e->data; p < end && (p = br_scan(p, end, &f));)
-        if (f.number == 3 && f.wire == BR_WIRE_LEN)
+        if (f.number == BR_LOCATION_LINES && f.wire == BR_WIRE_LEN)
             o = put_line(t, o, f.data, f.data + f.value);
     if (attributes && is_folded(t, e))
-        o = pprof_put_number(o, 5, 1);
+        o = pprof_put_number(o, BR_PPROF_LOCATION_IS_FOLDED, 1);
     pprof_wrote(t, PPROF_LOCATIONS, br_put_length_before(body, o));
     t->marks[BR_TABLE_LOCATION][i] = (struct pprof_mark){t->round, encoded(id)};
     return t->marks[BR_TABLE_LOCATION][i].id;
@@ -510,14 +512,14 @@ const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i)
     if (!pprof_work(t, e->len))
         return &no_piece;
     /* An index takes a byte or more, an id three at the most and is written as four. */
-    uint8_t *body = pprof_open(t, PPROF_CACHE, 1, 3 * (size_t)e->len + 1);
+    uint8_t *body = pprof_open(t, PPROF_CACHE, BR_PPROF_SAMPLE_LOCATIONS, 3 * (size_t)e->len + 1);
     if (!body)
         return &no_piece;
     uint8_t *o = body;
     while (p < end && (p = br_scan(p, end, &f))) {
-        if (f.number == 1 && f.wire == BR_WIRE_LEN)
+        if (f.number == BR_STACK_LOCATIONS && f.wire == BR_WIRE_LEN)
             o = put_locations(t, o, f.data, f.data + f.value);
-        else if (f.number == 1 && f.wire == BR_WIRE_VARINT)
+        else if (f.number == BR_STACK_LOCATIONS && f.wire == BR_WIRE_VARINT)
             o = put_location(t, o, f.value);
     }
     uint32_t at = (uint32_t)t->buffers[PPROF_CACHE].len;

@@ -13,6 +13,7 @@
 #include "otlp/intern.h"
 #include "otlp/scan.h"
 #include "profile/pair.h"
+#include "profile/pprof_fields.h"
 #include "profile/pprof_write.h"
 
 enum pprof_section {

@@ -285,3 +285,11 @@ size_t items_numbers(enum br_signal signal, const uint8_t *data, size_t len, uin
     assert_non_null(p);
     return o.n;
 }
+
+struct br_item *items_child(struct br_item *item)
+{
+    struct br_item *child = br_item_twin(item);
+    if (child)
+        br_item_adopt(item, child);
+    return child;
+}

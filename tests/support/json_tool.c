@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "google/rpc/status.pb-c.h"
+#include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/json.h"
 
 #define FRAME_MAX (64u << 20)
@@ -46,12 +47,15 @@ static int encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, s
     return rc;
 }
 
+#define RESPONSE                                                                                   \
+    opentelemetry__proto__collector__trace__v1__export_trace_service_response__descriptor
+
 static const ProtobufCMessageDescriptor *descriptor(const char *name)
 {
     if (!strcmp(name, "status"))
         return &google__rpc__status__descriptor;
     if (!strcmp(name, "response"))
-        return br_otlp_response(BR_TRACES);
+        return &RESPONSE;
     return br_otlp_request(strcmp(name, "traces") ? BR_PROFILES : BR_TRACES);
 }
 

@@ -118,7 +118,7 @@ static void item_scenario(void *arg)
             br_item_retry(attempt, BR_STATUS_UNAVAILABLE, 0, "x");
         fake_host_turn(h);
         for (int i = 0; i < 3; i++) {
-            struct br_item *child = br_item_child(into);
+            struct br_item *child = items_child(into);
             if (child)
                 br_item_done(child);
         }

@@ -351,9 +351,9 @@ static void the_worst_child_decides_and_its_debt_comes_back(void **state)
     struct fake_host *h = *state;
     struct end e = {0};
     struct br_item *item = received(h, 5, &e);
-    struct br_item *a = br_item_child(item);
-    struct br_item *b = br_item_child(item);
-    struct br_item *c = br_item_child(item);
+    struct br_item *a = items_child(item);
+    struct br_item *b = items_child(item);
+    struct br_item *c = items_child(item);
     assert_int_equal(a->n_held, 5); /* the others have nothing left to owe */
     assert_int_equal(b->n_held + c->n_held, 0);
     br_item_retry(a, BR_STATUS_UNAVAILABLE, 700, "a");
@@ -377,7 +377,7 @@ static void a_parent_whose_children_ended_first_finishes_when_released(void **st
     struct fake_host *h = *state;
     struct end e = {0};
     struct br_item *item = received(h, 1, &e);
-    br_item_done(br_item_child(item));
+    br_item_done(items_child(item));
     fake_host_turn(h);
     assert_int_equal(e.n, 0);
     br_item_release_parent(item);

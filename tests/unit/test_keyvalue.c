@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The field numbers of OTLP are the schemas'; KeyValue and AnyValue are read in any order. */
+/* The field numbers of OTLP, pprof and Pyroscope's push are the schemas'; KeyValue and AnyValue are
+ * read in any order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,9 +9,13 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "exporters/pyroscope/push_fields.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/keyvalue.h"
+#include "pprof/profile.pb-c.h"
+#include "profile/pprof_fields.h"
+#include "push/v1/push.pb-c.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/reorder.h"
 
@@ -21,6 +26,8 @@
 #define COMMON(name) opentelemetry__proto__common__v1__##name##__descriptor
 #define TRACE(name) opentelemetry__proto__trace__v1__##name##__descriptor
 #define PROFILES(name) opentelemetry__proto__profiles__v1development__##name##__descriptor
+#define PPROF(name) perftools__profiles__##name##__descriptor
+#define PUSH(name) push__v1__##name##__descriptor
 #define NAMES_MAX 16
 
 struct numbers {
@@ -90,6 +97,31 @@ static const struct numbers numbers[] = {
      {BR_MAPPING_START, BR_MAPPING_LIMIT, BR_MAPPING_FILE_OFFSET, BR_MAPPING_FILENAME,
       BR_MAPPING_ATTRIBUTES}},
     {&PROFILES(key_value_and_unit), {BR_ATTRIBUTE_KEY, BR_ATTRIBUTE_VALUE, BR_ATTRIBUTE_UNIT}},
+    {&PPROF(profile),
+     {BR_PPROF_SAMPLE_TYPE, BR_PPROF_SAMPLE, BR_PPROF_MAPPING, BR_PPROF_LOCATION, BR_PPROF_FUNCTION,
+      BR_PPROF_STRING, BR_PPROF_DROP_FRAMES, BR_PPROF_KEEP_FRAMES, BR_PPROF_TIME, BR_PPROF_DURATION,
+      BR_PPROF_PERIOD_TYPE, BR_PPROF_PERIOD, BR_PPROF_COMMENT, BR_PPROF_DEFAULT_TYPE,
+      BR_PPROF_DOC_URL}},
+    {&PPROF(value_type), {BR_PPROF_VALUE_TYPE_TYPE, BR_PPROF_VALUE_TYPE_UNIT}},
+    {&PPROF(sample), {BR_PPROF_SAMPLE_LOCATIONS, BR_PPROF_SAMPLE_VALUES, BR_PPROF_SAMPLE_LABELS}},
+    {&PPROF(label),
+     {BR_PPROF_LABEL_KEY, BR_PPROF_LABEL_STR, BR_PPROF_LABEL_NUM, BR_PPROF_LABEL_UNIT}},
+    {&PPROF(mapping),
+     {BR_PPROF_MAPPING_ID, BR_PPROF_MAPPING_START, BR_PPROF_MAPPING_LIMIT, BR_PPROF_MAPPING_OFFSET,
+      BR_PPROF_MAPPING_FILENAME, BR_PPROF_MAPPING_BUILD_ID, BR_PPROF_MAPPING_HAS_FUNCTIONS,
+      BR_PPROF_MAPPING_HAS_FILENAMES, BR_PPROF_MAPPING_HAS_LINE_NUMBERS,
+      BR_PPROF_MAPPING_HAS_INLINE_FRAMES}},
+    {&PPROF(location),
+     {BR_PPROF_LOCATION_ID, BR_PPROF_LOCATION_MAPPING, BR_PPROF_LOCATION_ADDRESS,
+      BR_PPROF_LOCATION_LINES, BR_PPROF_LOCATION_IS_FOLDED}},
+    {&PPROF(line), {BR_PPROF_LINE_FUNCTION, BR_PPROF_LINE_LINE, BR_PPROF_LINE_COLUMN}},
+    {&PPROF(function),
+     {BR_PPROF_FUNCTION_ID, BR_PPROF_FUNCTION_NAME, BR_PPROF_FUNCTION_SYSTEM_NAME,
+      BR_PPROF_FUNCTION_FILENAME, BR_PPROF_FUNCTION_START_LINE}},
+    {&PUSH(push_request), {PYROSCOPE_REQUEST_SERIES}},
+    {&PUSH(raw_profile_series), {PYROSCOPE_SERIES_LABELS, PYROSCOPE_SERIES_SAMPLES}},
+    {&PUSH(label_pair), {PYROSCOPE_LABEL_NAME, PYROSCOPE_LABEL_VALUE}},
+    {&PUSH(raw_sample), {PYROSCOPE_SAMPLE_PROFILE, PYROSCOPE_SAMPLE_ID}},
 };
 
 static void field_numbers_are_those_of_the_schemas(void **state)
