@@ -270,21 +270,14 @@ static int expand_whole(struct expand *x, struct br_yaml **node, unsigned level,
     return expand_node(x, node, level, nested + 1);
 }
 
-/* A reference inside longer text. */
+/* A reference inside longer text: text whatever it brings, as a password with a colon in it. */
 static int expand_inside(struct expand *x, const struct br_yaml *at, const char *text, size_t len,
                          unsigned nested, bool keep, struct br_str *out)
 {
     struct brought value = {0};
-    struct br_yaml *parsed;
     int rc = bring(x, at, text, len, nested, &value);
-    if (rc == 0)
-        rc = parse_brought(x, at, &value, &parsed);
     if (rc)
         return rc;
-    if (parsed && (parsed->type == BR_YAML_MAP || parsed->type == BR_YAML_SEQ))
-        return br_errs_add(x->errs, at, NULL,
-                           "a ${...} inside longer text must be text, but it brings %s",
-                           parsed->type == BR_YAML_MAP ? "a map" : "a list");
     while (value.file && value.len && strchr("\r\n", value.text[value.len - 1]))
         value.len--;
     return expand_text(x, at, value.text, value.len, nested + 1, keep, out);

@@ -214,8 +214,11 @@ static void test_expand_text(void **state)
                                   "in_default: ${env:UNSET:-${PORT}}\nesc: $$a$b$\n"
                                   "esc_ref: $${PORT}\nthree: $$${PORT}\ndollar: ${DOLLAR}\n"
                                   "dollar2: x${DOLLAR}\nloose: ${LOOSE}\nnullish: x${NULLISH}\n"
-                                  "esc_default: ${env:UNSET:-$${PORT}}\nkey${PORT}: 1\n");
+                                  "esc_default: ${env:UNSET:-$${PORT}}\nkey${PORT}: 1\n"
+                                  "bearer: Bearer ${MAP}\nlist: 'x ${yaml:[1, 2]}'\n");
     assert_int_equal(f.rc, 0);
+    expect(&f, "bearer", "Bearer {a: 1, b: [x, 'y']}");
+    expect(&f, "list", "x [1, 2]");
     expect(&f, "inside", "h:4317/x");
     expect(&f, "two", "43174317");
     expect(&f, "default", "fall back");
@@ -289,10 +292,9 @@ static void test_expand_files(void **state)
 static void test_expand_refused(void **state)
 {
     (void)state;
-    const char *const wrong[] = {"a: ${",       "a: ${PORT",         "a: x${}",
-                                 "a: ${a b}",   "a: ${env:}",        "a: ${env:-x}",
-                                 "a: ${ftp:x}", "a: x${MAP}",        "a: ${BAD_UTF8}",
-                                 "a: ${file:}", "a: ${env:${UNSET}}"};
+    const char *const wrong[] = {
+        "a: ${",        "a: ${PORT",   "a: x${}",        "a: ${a b}",   "a: ${env:}",
+        "a: ${env:-x}", "a: ${ftp:x}", "a: ${BAD_UTF8}", "a: ${file:}", "a: ${env:${UNSET}}"};
     for (size_t i = 0; i < BR_COUNT(wrong); i++) {
         struct fixture f = merge_yaml(wrong[i]);
         assert_int_equal(f.rc, BR_EINVAL);

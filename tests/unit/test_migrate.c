@@ -191,9 +191,34 @@ static void test_cases(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
+static void without_memory(void *arg)
+{
+    struct br_config_sources sources = {.getenv = case_getenv, .arg = (char[]){""}};
+    struct br_errs errs = {0};
+    struct br_migration result = {0};
+    fault_start();
+    int rc = br_config_migrate(arg, &sources, br_components, &result, &errs);
+    fault_stop();
+    assert_true(fault_failed() || rc == 0);
+    assert_true(rc == 0 || result.config.data == NULL);
+    br_migration_release(&result);
+    br_errs_release(&errs);
+}
+
+/* Half a config never comes out. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static char gateway[] = "tests/conformance/migrate/gateway.yaml";
+    static char anchors[] = "tests/conformance/migrate/anchors.yaml";
+    fault_each("a migration", without_memory, gateway);
+    fault_each("a migration without comments", without_memory, anchors);
+}
+
 int main(int argc, char **argv)
 {
     the_run_writes = argc == 2 && strcmp(argv[1], "write") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cases),
+                                       cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
