@@ -182,6 +182,12 @@ static bool admitted(size_t size)
     return false;
 }
 
+void br_mem_scope_widen(size_t bytes)
+{
+    if (meter.scope && !br_size_add(meter.scope->max, bytes, &meter.scope->max))
+        meter.scope->max = SIZE_MAX;
+}
+
 bool br_mem_scope_take(size_t bytes)
 {
     if (!admitted(bytes))

@@ -118,6 +118,10 @@ void br_mem_scope_begin(struct br_mem_scope *scope, size_t max, struct br_memory
 /* Ends the innermost scope, which is `scope`. Its figures stay readable. */
 void br_mem_scope_end(struct br_mem_scope *scope);
 
+/* Adds `bytes` to the maximum of the innermost scope, if there is one: what it reads turned out to be worth
+ * more than its size said. The budget stays. */
+void br_mem_scope_widen(size_t bytes);
+
 /* For memory that is used again instead of being allocated: counts it for the innermost scope as an
  * allocation would be; false when the scope's maximum or budget is reached. Then the way back. */
 bool br_mem_scope_take(size_t bytes);

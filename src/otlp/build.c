@@ -61,6 +61,29 @@ size_t br_build_limit(struct br_build *b, size_t max_bytes)
     return before;
 }
 
+static size_t build_made(const struct br_budget *budget)
+{
+    const struct br_merge *m = br_container_of(budget, struct br_merge, budget);
+    size_t made = m->out ? m->out->len : 0;
+    for (unsigned t = 0; t < BR_TABLES; t++)
+        made += m->tables[t].len;
+    return made;
+}
+
+void br_build_follow(struct br_build *b, bool follows)
+{
+    struct br_budget *budget = &b->m.budget;
+    budget->made = follows ? build_made : NULL;
+    budget->made_before = build_made(budget);
+    budget->granted = 0;
+}
+
+size_t br_build_granted(struct br_build *b)
+{
+    br_budget_widen(&b->m.budget);
+    return b->m.budget.granted;
+}
+
 size_t br_build_take_size(const struct br_build *b)
 {
     size_t size = 0, stripped = 0;

@@ -46,6 +46,14 @@ size_t br_build_memory(const struct br_build *b);
  * places while it moves counts twice. Returns the limit before. */
 size_t br_build_limit(struct br_build *b, size_t max_bytes);
 
+/* With `follows`, the limit, and the maximum of the innermost scope, grow by BR_BUDGET_MADE_GROWTH bytes for
+ * each byte of output that is made from now on, for up to BR_BUDGET_MADE_MAX of them. Without, the
+ * limit no longer grows. Set the limit first. */
+void br_build_follow(struct br_build *b, bool follows);
+
+/* Bytes that the limit has grown by since br_build_follow. */
+size_t br_build_granted(struct br_build *b);
+
 /* Bytes that br_build_take needs beside these: the dictionary, in one piece, less what it gives back
  * before. */
 size_t br_build_take_size(const struct br_build *b);

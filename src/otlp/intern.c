@@ -11,11 +11,24 @@
 #define BYTES_MIN 256u
 #define DOUBLED_MAX (64u << 10) /* bytes of an array that still doubles */
 
+void br_budget_widen(struct br_budget *b)
+{
+    size_t made = b->made ? b->made(b) : 0;
+    made = made > b->made_before ? made - b->made_before : 0;
+    size_t grant = (made < BR_BUDGET_MADE_MAX ? made : BR_BUDGET_MADE_MAX) * BR_BUDGET_MADE_GROWTH;
+    if (grant <= b->granted)
+        return;
+    br_mem_scope_widen(grant - b->granted);
+    b->max += grant - b->granted;
+    b->granted = grant;
+}
+
 int br_budget_grow(struct br_budget *b, void *items, uint32_t *cap, size_t need, size_t size)
 {
     if (need <= *cap)
         return 0;
     size_t had = *cap * size;
+    br_budget_widen(b);
     size_t most = br_budget_resized(b, had) / size;
     if (most > UINT32_MAX)
         most = UINT32_MAX;
@@ -116,6 +129,7 @@ static int grow_slots(struct br_intern *t, struct br_budget *b)
 {
     uint32_t n = t->n_slots ? t->n_slots * 2 : SLOTS_MIN;
     size_t had = t->n_slots * sizeof *t->slots, want = (size_t)n * sizeof *t->slots;
+    br_budget_widen(b);
     if (n > UINT32_MAX / 2 || want > br_budget_most(b, had))
         return BR_EFULL;
     struct br_intern_slot *slots = br_calloc(n, sizeof *slots);

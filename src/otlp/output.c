@@ -13,6 +13,7 @@ uint8_t *br_merger_room_slow(struct br_merge *m, size_t len)
     if (m->rc)
         return NULL;
     if (!m->out || need > m->out_cap) {
+        br_budget_widen(b);
         size_t most = br_budget_resized(b, m->out_cap), want = (size_t)m->out_cap * 2;
         if (want < m->out_hint)
             want = m->out_hint;

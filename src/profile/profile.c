@@ -38,7 +38,10 @@ static int read_within(br_profile_read_fn *read, struct br_build *b,
     size_t limit = br_build_limit(b, built + most), arena_max = scratch->max;
     if (arena_max > scratch->used + most)
         scratch->max = scratch->used + most;
+    br_build_follow(b, true);
     int rc = read(b, s, scratch, err);
+    most += br_build_granted(b);
+    br_build_follow(b, false);
     if (!rc && br_build_memory(b) + br_build_take_size(b) > built + most)
         rc = br_err_set(err, BR_EFULL, "the profile would grow to more than %d times its size",
                         GROWTH);

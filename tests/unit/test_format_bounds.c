@@ -24,6 +24,7 @@
 
 #define MIB (1u << 20)
 #define GROWTH 4
+#define MADE_MAX (64u << 20) /* beside these, for what has been made */
 #define ROOM (1u << 30) /* as good as no limit */
 #define STEPS_MAX 24    /* for a byte of the body, and of the mebibyte that is free */
 
@@ -139,8 +140,11 @@ static struct cost read_source(const struct br_profile_source *s, enum br_profil
     cost.steps = br_steps() - steps;
     cost.items = br_build_items(build);
     br_arena_release(&scratch);
-    if (!cost.rc)
+    if (!cost.rc) {
         cost.rc = br_build_take(build, item);
+        if (cost.rc)
+            (void)br_err_set(&cost.err, cost.rc, "%s", br_strerror(cost.rc)); /* as receivers do */
+    }
     cost.peak = meter.peak - before;
     br_item_free(item);
     br_build_free(build);
@@ -1166,12 +1170,110 @@ static void test_spans(void **state)
     }
 }
 
+/* --- Many short stacks ------------------------------------------------------------------------ */
+
+/* Reads as a request is read: in a scope of four bodies and a MiB, which follows what is made. */
+static struct cost read_in_scope(const struct body *b)
+{
+    struct br_profile_source s = {.data = b->data.data, .len = b->data.len};
+    struct br_mem_scope scope;
+    br_mem_scope_begin(&scope, bytes_max(s.len), NULL);
+    struct cost cost = read_source(&s, b->format, ROOM);
+    br_mem_scope_end(&scope);
+    return cost;
+}
+
+static const char *const around[][2] = {
+    [BR_FORMAT_FOLDED] = {"main;run;fn_", " 1\n"},
+    [BR_FORMAT_LINES] = {"main;run;fn_", "\n"},
+    [BR_FORMAT_PERF_SCRIPT] = {"app 1 1.0: 1 c:\n\t1 fn_", " (app)\n\n"},
+};
+
+static void put_stacks(struct body *b, enum br_profile_format format, unsigned n)
+{
+    b->format = format;
+    for (unsigned i = 0; i < n; i++) {
+        char line[96];
+        wire_raw(&b->data, line,
+                 (size_t)snprintf(line, sizeof line, "%s%06u%s", around[format][0], i,
+                                  around[format][1]));
+    }
+}
+
+/* Stacks of few names, each in its own order. */
+static void put_orders(struct body *b, unsigned n)
+{
+    b->format = BR_FORMAT_FOLDED;
+    for (unsigned i = 0; i < n; i++) {
+        char line[64];
+        wire_raw(&b->data, line,
+                 (size_t)snprintf(line, sizeof line, "f%u;f%u;f%u 1\n", i % 47, i / 47 % 47,
+                                  i / 47 / 47));
+    }
+}
+
+static void put_speedscope(struct body *b, unsigned n)
+{
+    char text[64];
+    b->format = BR_FORMAT_SPEEDSCOPE;
+    put_text(b, SCHEMA "\"shared\":{\"frames\":[");
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(text, sizeof text, "%s{\"name\":\"fn_%06u\"}", i ? "," : "", i);
+        put_text(b, text);
+    }
+    put_text(b, "]},\"profiles\":[{\"type\":\"sampled\",\"unit\":\"none\",\"samples\":[");
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(text, sizeof text, "%s[0,%u]", i ? "," : "", i);
+        put_text(b, text);
+    }
+    put_text(b, "],\"weights\":[");
+    for (unsigned i = 0; i < n; i++)
+        put_text(b, i ? ",1" : "1");
+    put_text(b, "]}]}");
+}
+
+static void expect_taken(const char *name, struct body *b, unsigned n)
+{
+    struct cost c = read_in_scope(b);
+    if (getenv("BOUNDS_PRINT"))
+        print_message("%s, %u stacks: %zu bytes held for %zu, %d %s\n", name, n, c.peak, c.len, c.rc,
+                      c.err.text);
+    if (c.rc)
+        fail_msg("%s, %u stacks: %d %s", name, n, c.rc, c.err.text);
+    assert_int_equal(c.items, n);
+    assert_true(c.peak <= bytes_max(c.len) + MADE_MAX);
+    wire_free(&b->data);
+    *b = (struct body){0};
+}
+
+/* What profilers send is short stacks, most of which differ: OTLP takes more bytes for them. */
+static void test_short_stacks(void **state)
+{
+    static const unsigned counts[] = {1000, 10000, 45000, 100000};
+    (void)state;
+    for (size_t i = 0; i < BR_COUNT(counts); i++) {
+        struct body b = {0};
+        unsigned n = counts[i];
+        put_stacks(&b, BR_FORMAT_FOLDED, n);
+        expect_taken("folded", &b, n);
+        put_orders(&b, n);
+        expect_taken("folded, few names", &b, n);
+        put_stacks(&b, BR_FORMAT_LINES, n);
+        expect_taken("lines", &b, n);
+        put_stacks(&b, BR_FORMAT_PERF_SCRIPT, n);
+        expect_taken("perf script", &b, n);
+        put_speedscope(&b, n);
+        expect_taken("speedscope", &b, n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_short_stacks),
         cmocka_unit_test(test_real_files),
     };
     return cmocka_run_group_tests_name("format_bounds", tests, setup, teardown);
