@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libuv ends the process where its table of descriptors cannot grow. So what the table will need is put
- * aside first, where it can be refused, and libuv's allocator takes that when nothing else is left.
+ * libuv ends the process where its table of descriptors cannot grow. So what the table will need is
+ * put aside first, where it can be refused, and libuv's allocator takes that when nothing else is
+ * left.
  */
 #include <stdalign.h>
 #include <string.h>
