@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "exporters/pyroscope/labels.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -42,7 +43,8 @@ struct pyroscope_labels {
     struct br_arena arena; /* of names */
     struct br_str encoded;
     double *left_out_series, *left_out_samples;
-    bool said_series, said_samples;
+    bool said_series;
+    _Atomic bool said_samples; /* threads may say it */
 };
 
 /* What tells deployments apart and has few values. Left out on purpose: service.instance.id,
@@ -129,8 +131,7 @@ bool pyroscope_labels_keep(void *labels, const char *key, size_t len)
         return true;
     bool keep = want->v ? listed(want->v, want->n, key, len)
                         : listed(default_sample, BR_COUNT(default_sample), key, len);
-    if (!keep && !l->said_samples) {
-        l->said_samples = true;
+    if (!keep && !atomic_exchange(&l->said_samples, true)) {
         br_info(&l->node->log,
                 "the attribute %.*s of samples becomes no label, and others likewise: each of "
                 "their values would be a series (labels::sample_attributes lists what does)",

@@ -35,7 +35,7 @@ struct pyroscope_labels *pyroscope_labels_new(struct br_node *node,
 void pyroscope_labels_free(struct pyroscope_labels *l);
 
 /* True when a sample attribute of this name becomes a label: ids, and what the config lists. Of the
- * type that br_pprof_options wants. */
+ * type that br_pprof_options wants; any thread may call it. */
 bool pyroscope_labels_keep(void *labels, const char *key, size_t len);
 
 /* Counts labels of samples that were left out. */

@@ -12,6 +12,7 @@
 #include "exporters/pyroscope/labels.h"
 #include "exporters/pyroscope/push.h"
 #include "exporters/pyroscope/times.h"
+#include "exporters/pyroscope/writing.h"
 #include "net/client.h"
 
 #define ENDPOINTS_MAX 16
@@ -59,6 +60,7 @@ struct state {
     struct br_pprof_writer *writer;
     struct pyroscope_labels *labels;
     struct pyroscope_times *times;
+    struct br_list writings; /* of large items, in threads */
     struct pyroscope_push *push[ENDPOINTS_MAX];
     size_t n_push;
     struct br_fanout *fanout; /* NULL: there is one endpoint */
@@ -319,38 +321,67 @@ static void give_up(struct batch *b, struct br_item *item, int rc)
                        "as pprof they take too many bytes, or the dictionary has too many entries");
 }
 
-static void consume(struct br_node *node, struct br_item *item)
+static size_t max_size(const struct br_item *item)
 {
-    struct state *s = node->state;
-    const struct config *c = node->config;
-    size_t max_size =
-        item->size > ITEM_BYTES / ITEM_GROWTH ? ITEM_GROWTH * item->size : ITEM_BYTES;
-    struct batch b = {.node = node, .max_size = max_size};
-    const struct br_pprof_options want = {.max_samples = (uint32_t)c->limits.max_samples,
-                                          .max_bytes = (size_t)c->limits.max_profile_size,
-                                          .max_work = max_size,
-                                          .keep_label = pyroscope_labels_keep,
-                                          .asks_clients = c->labels.sample_attributes.v != NULL,
-                                          .arg = s->labels};
+    return item->size > ITEM_BYTES / ITEM_GROWTH ? ITEM_GROWTH * item->size : ITEM_BYTES;
+}
+
+static void batch_init(struct batch *b, struct br_node *node, const struct br_item *item)
+{
+    *b = (struct batch){.node = node, .max_size = max_size(item)};
+    br_list_init(&b->requests);
+}
+
+/* Sends what the item has become; `rc` says whether all of it is there. */
+static void batch_send(struct batch *b, struct br_item *item, int rc)
+{
+    struct state *s = state_of(b);
     struct br_list *l;
-    br_list_init(&b.requests);
-    int rc = br_pprof_write(s->writer, item, &want, on_pprof, &b);
     pyroscope_labels_forget(s->labels);
     if (rc) {
-        give_up(&b, item, rc);
+        give_up(b, item, rc);
         return;
     }
     item->outcome = BR_OUTCOME_DONE;
-    struct br_consumer *next = s->fanout ? br_fanout_input(s->fanout) : pyroscope_push_input(s->push[0]);
-    for (l = b.requests.next; l != &b.requests; l = l->next) {
+    struct br_consumer *next =
+        s->fanout ? br_fanout_input(s->fanout) : pyroscope_push_input(s->push[0]);
+    for (l = b->requests.next; l != &b->requests; l = l->next) {
         struct br_item *request = br_container_of(l, struct br_item, link);
         request->metadata = item->metadata;
         br_item_adopt(item, request);
     }
-    settle_lost(&b, item);
-    while ((l = br_list_shift(&b.requests)))
+    settle_lost(b, item);
+    while ((l = br_list_shift(&b->requests)))
         br_consume(next, br_container_of(l, struct br_item, link));
     br_item_release_parent(item);
+}
+
+static void on_written(struct br_node *node, struct br_item *item, int rc,
+                       const struct br_pprof_out *pprofs, uint32_t n)
+{
+    struct batch b;
+    batch_init(&b, node, item);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = on_pprof(&pprofs[i], &b);
+    batch_send(&b, item, rc);
+}
+
+static void consume(struct br_node *node, struct br_item *item)
+{
+    struct state *s = node->state;
+    const struct config *c = node->config;
+    const struct br_pprof_options want = {.max_samples = (uint32_t)c->limits.max_samples,
+                                          .max_bytes = (size_t)c->limits.max_profile_size,
+                                          .max_work = max_size(item),
+                                          .keep_label = pyroscope_labels_keep,
+                                          .asks_clients = c->labels.sample_attributes.v != NULL,
+                                          .arg = s->labels};
+    struct batch b;
+    batch_init(&b, node, item);
+    if (item->size <= PYROSCOPE_WRITING_NOW)
+        batch_send(&b, item, br_pprof_write(s->writer, item, &want, on_pprof, &b));
+    else if (!pyroscope_writing_start(&s->writings, node, item, &want, on_written))
+        batch_send(&b, item, BR_ENOMEM);
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */
@@ -415,6 +446,7 @@ static int create(struct br_node *node, struct br_err *err)
 {
     struct state *s = node->state;
     const struct config *c = node->config;
+    br_list_init(&s->writings);
     s->writer = br_pprof_writer_new(node->host);
     s->labels = pyroscope_labels_new(node, &c->labels);
     s->times = pyroscope_times_new();
@@ -456,6 +488,7 @@ static void drain(struct br_node *node)
 static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
+    pyroscope_writing_leave(&s->writings);
     if (s->fanout) {
         br_fanout_on_end(s->fanout, NULL, NULL);
         br_fanout_close(s->fanout);

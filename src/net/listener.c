@@ -361,7 +361,7 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
         return br_err_set(err, BR_ENOMEM, "out of memory");
     }
     int rc = local ? listen_unix(l, config->endpoint, err) : listen_tcp(l, config->endpoint, err);
-    if (!rc && uv_poll_init(&loop->uv, &l->poll, l->fd))
+    if (!rc && br_watchers_poll(loop, &l->poll, l->fd, UV_READABLE, on_acceptable))
         rc = br_err_set(err, BR_EIO, "cannot watch the socket of %s", config->endpoint);
     if (rc) {
         if (l->fd >= 0)
@@ -379,7 +379,6 @@ int br_listener_open(struct br_loop *loop, const struct br_server_config *config
         note_port(l, shown, sizeof shown);
     l->poll.data = l;
     l->open = true;
-    uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
     br_list_append(br_net_listeners(loop->net), &l->link);
     br_info(config->log, "%s listening on %s%s", config->what, shown, config->tls ? " (TLS)" : "");
     *ret = l;

@@ -16,6 +16,7 @@
 struct br_net *br_net_new(void)
 {
     struct br_net *net = br_calloc(1, sizeof *net);
+    br_watchers_init();
     if (net)
         br_list_init(&net->listeners);
     return net;
@@ -211,7 +212,7 @@ int br_loop_new(struct br_net *net, unsigned worker, unsigned n_workers, struct 
     struct br_pool *pool = br_pool_new(POOL_IDLE_MAX);
     uint8_t *buffer = br_malloc(BR_READ_SIZE);
     if (!loop || !pool || !buffer || br_host_init(&loop->host, &host_ops, pool) ||
-        uv_loop_init(&loop->uv)) {
+        br_watchers_start(loop)) {
         if (loop)
             br_host_release(&loop->host);
         br_pool_free(pool);

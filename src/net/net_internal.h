@@ -74,6 +74,7 @@ struct br_loop {
         held_large;   /* by unfinished requests; the part of streams with over BR_HELD_SMALL */
     unsigned n_large; /* so many streams they are */
     double *n_pauses;
+    int watchable; /* descriptors below have room in libuv's table */
     struct br_list works_waiting; /* of work.c: there is no thread for them yet */
     unsigned n_works;             /* that libuv has */
     uint8_t *read_buffer;   /* BR_READ_SIZE */
@@ -164,6 +165,19 @@ int br_net_connect(struct br_host *h, const struct br_client_config *config,
 bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */
 void br_net_work_leave(struct br_host *h, struct br_work *work);
 void br_net_work_wait(struct br_host *h, struct br_work *work);
+
+/*
+ * Where libuv's table of descriptors grows (watchers.c). All that libuv allocates is from br_malloc, from
+ * br_watchers_init on, which is called before any loop there is.
+ */
+void br_watchers_init(void);
+
+/* Starts the loop's libuv loop. Returns 0, BR_ENOMEM, or BR_EIO (no descriptors). */
+int br_watchers_start(struct br_loop *loop);
+
+/* Calls `fn` for `events` of a descriptor that the loop has not watched so far, from the next turn on.
+ * Returns 0, BR_ENOMEM, or BR_EIO (what cannot be polled); on failure `poll` needs no uv_close. */
+int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn);
 
 /* How much work one of so many workers has in threads at a time: all of them together leave one for names. */
 unsigned br_net_works_max(unsigned n_workers);

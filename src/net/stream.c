@@ -69,7 +69,8 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
                                 void *owner, bool server, bool connecting)
 {
     struct br_stream *s = br_calloc(1, sizeof *s);
-    if (!s || uv_poll_init(&loop->uv, &s->poll, fd)) {
+    int first = connecting ? UV_WRITABLE : UV_READABLE;
+    if (!s || br_watchers_poll(loop, &s->poll, fd, first, on_poll)) {
         br_free(s);
         close(fd);
         return NULL;
@@ -80,13 +81,13 @@ struct br_stream *br_stream_new(struct br_loop *loop, int fd, const struct br_st
     s->owner = owner;
     s->server = server;
     s->connecting = connecting;
+    s->polled = first;
     s->poll.data = s;
     s->opened_ms = s->read_ms = uv_now(&loop->uv);
     br_list_init(&s->link);
     br_list_init(&s->dirty);
     br_list_init(&s->greed);
     br_list_init(&s->pause);
-    watch(s);
     return s;
 }
 

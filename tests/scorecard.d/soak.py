@@ -18,6 +18,7 @@ from tap import Tap
 RETRY = {"retry_on_failure": {"initial_interval": "50ms", "max_interval": "1s", "max_elapsed_time": "5s"}}
 LIMIT = {"memory_limiter": {"limit_mib": 200, "check_interval": "1s"}}
 ROUND_S = 20  # load with faults; then rest, and figures
+REST_S = 25  # a worker gives memory back after 20 s at rest, in which scrapes are work, too
 
 
 def slope_per_hour(samples):
@@ -80,7 +81,7 @@ def one_round(server, sinks, taps, tally):
     for tap in taps:
         tap.sent.clear()
         tap.received.clear()
-    time.sleep(3)  # memory is given back at rest
+    time.sleep(REST_S)
 
 
 def descriptors(server):
@@ -102,7 +103,7 @@ def soak(folder, fast):
         while time.monotonic() - begun < 60 * minutes:
             one_round(server, sinks, taps, tally)
             samples.append((time.monotonic() - begun, memory_mib(server.process.pid, "VmRSS")))
-        settled = samples[len(samples) // 4:]  # the allocator finds its size first
+        settled = samples[len(samples) // 4:]  # the first rounds fill what is kept for good
         grown = slope_per_hour(settled)
         for each in taps:
             each.close()

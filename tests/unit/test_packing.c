@@ -22,6 +22,7 @@ extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlphttp_exporter;
 extern const struct br_component br_pyroscope_exporter;
 
+#define PROFILE_ID 32 /* bytes at the end of a request to Pyroscope, which are random */
 #define MANY 20000 /* spans or samples: over BR_PACKING_NOW bytes */
 
 struct fixture {
@@ -199,7 +200,7 @@ static void put_functions(struct wire *w)
     wire_close(w, dictionary);
 }
 
-static void send_functions(struct fixture *f)
+static struct br_item *make_functions(struct fixture *f)
 {
     struct wire w = {0};
     size_t part = wire_open(&w, 1), scope = wire_open(&w, 2), profile = wire_open(&w, 2);
@@ -217,7 +218,12 @@ static void send_functions(struct fixture *f)
     br_item_received(item);
     item->done = on_done;
     item->done_arg = &f->tally;
-    f->node.component->consume(&f->node, item);
+    return item;
+}
+
+static void send_functions(struct fixture *f)
+{
+    f->node.component->consume(&f->node, make_functions(f));
     fake_host_turn(f->h);
 }
 
@@ -228,13 +234,61 @@ static void profiles_for_pyroscope_too(void **state)
     start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
     send_functions(&f);
     assert_int_equal(f.h->n_exchanges, 0);
-    work(&f);
+    work(&f); /* the pprof is written */
+    assert_int_equal(f.h->n_exchanges, 0);
+    work(&f); /* and compressed */
     assert_int_equal(f.h->n_exchanges, 1);
     assert_int_equal(f.tally.n_done, 1);
     struct br_buf *plain = last_body(&f, BR_ENCODING_GZIP);
     assert_true(plain->len > BR_PACKING_NOW);
     br_buf_unref(plain);
     end(&f);
+}
+
+/* As in one go: the pprof is the same with a thread and without. */
+static void a_thread_writes_the_same(void **state)
+{
+    uint8_t *first = NULL;
+    size_t first_len = 0;
+    (void)state;
+    for (int threads = 0; threads < 2; threads++) {
+        struct fixture f;
+        start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\", compression: none}");
+        f.h->threads = threads;
+        send_functions(&f);
+        assert_int_equal(fake_host_work(f.h), threads);
+        fake_host_turn(f.h);
+        assert_int_equal(f.tally.n_done, 1);
+        const uint8_t *data;
+        size_t len = f.h->last_body.len - PROFILE_ID;
+        struct br_buf *flat = br_rope_flat(&f.h->last_body, f.h->host.pool, &data);
+        if (!threads)
+            first = memcpy(test_malloc(first_len = len), data, len);
+        assert_int_equal(len, first_len);
+        assert_memory_equal(data, first, len);
+        br_buf_unref(flat);
+        end(&f);
+    }
+    test_free(first);
+}
+
+/* The exporter ends in the second of both steps, when a pprof is being compressed. */
+static void it_may_end_between_the_steps(void **state)
+{
+    struct fixture f;
+    (void)state;
+    start(&f, &br_pyroscope_exporter, "{endpoint: \"http://localhost:1\"}");
+    send_functions(&f);
+    work(&f);
+    assert_int_equal(f.tally.n, 0);
+    f.node.component->destroy(&f.node);
+    fake_host_turn(f.h);
+    assert_int_equal(f.tally.n, 1);
+    br_free(f.node.state);
+    br_arena_release(&f.arena);
+    fake_host_check_ledger(f.h);
+    assert_int_equal(f.h->n_works, 1);
+    fake_host_free(f.h);
 }
 
 /* The time limit is the attempt's: what compressing took is not there any more for the answer. */
@@ -361,6 +415,29 @@ static void without_memory_it_is_tried_again(void **state)
         fault_each("a large request", run_short, (void *)(uintptr_t)&cases[i]);
 }
 
+static void run_short_of_pprof(void *arg)
+{
+    struct fixture f;
+    (void)arg;
+    start(&f, &br_pyroscope_exporter,
+          "{endpoint: \"http://localhost:1\", compression: none, retry_on_failure: {enabled: false}}");
+    struct br_item *item = make_functions(&f);
+    fault_start();
+    f.node.component->consume(&f.node, item);
+    (void)fake_host_work(f.h);
+    fake_host_turn(f.h);
+    fault_stop();
+    assert_int_equal(f.tally.n, 1);
+    assert_true(f.tally.n_done == 1 || fault_failed());
+    end(&f);
+}
+
+static void without_memory_for_a_pprof(void **state)
+{
+    (void)state;
+    fault_each("a large profile", run_short_of_pprof, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,11 +445,14 @@ int main(void)
         cmocka_unit_test(what_is_not_compressed_needs_no_thread),
         cmocka_unit_test(json_is_written_there),
         cmocka_unit_test(profiles_for_pyroscope_too),
+        cmocka_unit_test(a_thread_writes_the_same),
+        cmocka_unit_test(it_may_end_between_the_steps),
         cmocka_unit_test(the_time_limit_includes_it),
         cmocka_unit_test(it_may_take_too_long),
         cmocka_unit_test(the_exporter_may_end_meanwhile),
         cmocka_unit_test(what_was_begun_ends_unheard),
         cmocka_unit_test(without_memory_it_is_tried_again),
+        cmocka_unit_test(without_memory_for_a_pprof),
     };
     br_log_setup(BR_LOG_ERROR, false, 2);
     return cmocka_run_group_tests_name("packing", tests, NULL, NULL);

@@ -244,6 +244,41 @@ static void links(struct parts *p)
     wire_free(&w);
 }
 
+/* Samples of LONG_TEXTS attributes each of LONG_TEXT bytes: the same ones, or its own. */
+#define LONG_TEXTS 16
+#define LONG_TEXT 4096
+
+static void put_long_texts(struct parts *p, bool own)
+{
+    struct wire w = {0};
+    wire_str(&p->dictionary, STRING, "key");
+    for (unsigned n = 1; size_of(p) + w.len < p->size; n += own ? LONG_TEXTS : 0) {
+        struct wire s = {0};
+        size_t list = wire_open(&s, 2);
+        for (unsigned i = 0; i < LONG_TEXTS; i++) {
+            if (own || w.len == 0)
+                attribute(p, 1, (char)('a' + i), LONG_TEXT + (own ? n + i : i));
+            wire_number(&s, n + i);
+        }
+        wire_close(&s, list);
+        wire_varint(&s, 4, 1);
+        wire_len(&w, 2, s.data, s.len);
+        wire_free(&s);
+    }
+    wire_len(&p->profiles, 2, w.data, w.len);
+    wire_free(&w);
+}
+
+static void long_texts(struct parts *p)
+{
+    put_long_texts(p, false);
+}
+
+static void own_long_texts(struct parts *p)
+{
+    put_long_texts(p, true);
+}
+
 /* --- Writing them ----------------------------------------------------------------------------- */
 
 /* Dictionaries of empty entries are refused by the walk (test_worst). */
@@ -262,6 +297,8 @@ static const struct shape {
     {"empty lines", empty_lines},
     {"short strings", short_strings},
     {"links", links},
+    {"long texts of all samples", long_texts},
+    {"long texts of each sample", own_long_texts},
 };
 
 static struct br_item *item_of(struct br_host *host, const struct parts *p)

@@ -323,6 +323,28 @@ static void unknown_fields(struct shape *s)
     }
 }
 
+/* Samples of 16 texts of 4 KiB each, all their own. */
+static void texts_of_samples(struct shape *s)
+{
+    struct wire *w = &s->tables[ATTRIBUTE];
+    memset(s->text, 'x', 4096);
+    for (uint64_t n = 1; refs_len(s) + w->len < s->size; n += 16) {
+        size_t sample = wire_open(&s->samples, 2), list = wire_open(&s->samples, 2);
+        for (uint64_t i = n; i < n + 16; i++) {
+            size_t entry = wire_open(w, ATTRIBUTE);
+            wire_varint(w, 1, 1);
+            size_t any = wire_open(w, 2);
+            wire_len(w, 1, s->text, 4096 - i % 64);
+            wire_close(w, any);
+            wire_close(w, entry);
+            wire_number(&s->samples, i);
+        }
+        wire_close(&s->samples, list);
+        wire_varint(&s->samples, 4, 1);
+        wire_close(&s->samples, sample);
+    }
+}
+
 static const struct {
     const char *name, *key;
     void (*make)(struct shape *s);
@@ -349,6 +371,7 @@ static const struct {
     {"empty profiles", "k", empty_profiles, false},
     {"short samples", "k", short_samples, false},
     {"unknown fields", "k", unknown_fields, false},
+    {"texts of each sample", "k", texts_of_samples, false},
 };
 
 static void put_dictionary(struct wire *w, struct shape *s)

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libuv ends the process where its table of descriptors cannot grow. So what the table will need is
+ * put aside first, where it can be refused, and libuv's allocator takes that when nothing else is
+ * left.
+ */
+#include <stdalign.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "net/net_internal.h"
+
+#define LOOP_DESCRIPTORS 1000 /* those of a new loop are below */
+
+/* The size is kept because what is put aside takes the place of a block. */
+struct watchers_block {
+    alignas(max_align_t) size_t size;
+    unsigned char bytes[];
+};
+
+static _Thread_local struct watchers_block *spare;
+
+static struct watchers_block *watchers_block(void *bytes)
+{
+    return bytes ? br_container_of(bytes, struct watchers_block, bytes) : NULL;
+}
+
+static void *watchers_bytes(struct watchers_block *b, size_t size)
+{
+    if (!b)
+        return NULL;
+    b->size = size;
+    return b->bytes;
+}
+
+static void *watchers_alloc(size_t size)
+{
+    size_t total;
+    return br_size_add(size, sizeof(struct watchers_block), &total)
+               ? watchers_bytes(br_malloc(total), size)
+               : NULL;
+}
+
+static void *watchers_calloc(size_t n, size_t size)
+{
+    size_t total;
+    void *bytes = br_size_mul(n, size, &total) ? watchers_alloc(total) : NULL;
+    return bytes ? memset(bytes, 0, total) : NULL;
+}
+
+static void *watchers_take_spare(struct watchers_block *old, size_t size)
+{
+    struct watchers_block *b = spare;
+    if (!b || b->size < size)
+        return NULL;
+    spare = NULL;
+    if (old)
+        memcpy(b->bytes, old->bytes, old->size < size ? old->size : size);
+    br_free(old);
+    return watchers_bytes(b, size);
+}
+
+static void *watchers_resize(void *bytes, size_t size)
+{
+    struct watchers_block *old = watchers_block(bytes);
+    size_t total;
+    if (!br_size_add(size, sizeof *old, &total))
+        return NULL;
+    struct watchers_block *b = br_realloc(old, total);
+    return b ? watchers_bytes(b, size) : watchers_take_spare(old, size);
+}
+
+static void watchers_free(void *bytes)
+{
+    br_free(watchers_block(bytes));
+}
+
+void br_watchers_init(void)
+{
+    (void)uv_replace_allocator(watchers_alloc, watchers_resize, watchers_calloc, watchers_free);
+}
+
+/* As libuv counts: the next power of two, two of which it uses itself. */
+static size_t watchers_count(int fd)
+{
+    size_t n = 16;
+    while (n < (size_t)fd + 3)
+        n *= 2;
+    return n;
+}
+
+static bool watchers_put_aside(size_t n)
+{
+    void *bytes = watchers_alloc(n * sizeof(void *));
+    spare = watchers_block(bytes);
+    return bytes;
+}
+
+static void watchers_drop_spare(void)
+{
+    br_free(spare);
+    spare = NULL;
+}
+
+int br_watchers_start(struct br_loop *loop)
+{
+    if (!watchers_put_aside(watchers_count(LOOP_DESCRIPTORS)))
+        return BR_ENOMEM;
+    int rc = uv_loop_init(&loop->uv);
+    watchers_drop_spare();
+    return rc ? BR_EIO : 0;
+}
+
+int br_watchers_poll(struct br_loop *loop, uv_poll_t *poll, int fd, int events, uv_poll_cb fn)
+{
+    bool grows = fd >= loop->watchable;
+    if (grows && !watchers_put_aside(watchers_count(fd)))
+        return BR_ENOMEM;
+    int rc = uv_poll_init(&loop->uv, poll, fd);
+    if (!rc)
+        (void)uv_poll_start(poll, events, fn); /* fails where it is being closed only */
+    watchers_drop_spare();
+    if (!rc && grows)
+        loop->watchable = (int)watchers_count(fd) - 2;
+    return rc ? BR_EIO : 0;
+}
