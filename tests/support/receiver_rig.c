@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/receiver_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fault.h"
 #include "tests/support/profile_text.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 static void write_down(struct receiver_rig *r, const struct br_item *item)
 {

@@ -7,7 +7,7 @@
 
 #include "base/str.h"
 #include "pipeline/component.h"
-#include "support/fake_host.h"
+#include "tests/support/fake_host.h"
 
 struct receiver_rig {
     struct fake_host *h;

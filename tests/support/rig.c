@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the three above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
 #include "tests/support/fault.h"
 #include "tests/support/scrape.h"
+#include "tests/support/test.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */

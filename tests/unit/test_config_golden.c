@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every case of tests/conformance/config; its README says what the files are. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "tests/support/fake_registry.h"
+#include "tests/support/test.h"
 
 #define ARGS_MAX 16
 

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The field numbers of OTLP are the schemas'; KeyValue and AnyValue are read in any order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/keyvalue.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/reorder.h"
+#include "tests/support/test.h"
 
 /* --- Field numbers ------------------------------------------------------------------------------
  */

@@ -4,20 +4,13 @@
  * up in the component's table, or a macro, which is looked up in its file; the value that the row
  * states has to be the one that is there. Options that are bounds by their name all have a row.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/option.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
 #include "pipeline/registry.h"
+#include "tests/support/test.h"
 
 #define PAGE "docs/limits.md"
 #define HEADING "| what is bounded | key | default | what happens there |\n"

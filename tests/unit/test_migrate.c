@@ -6,19 +6,13 @@
  * comes out, for reading.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "config/migrate.h"
 #include "pipeline/registry.h"
 #include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 #define SIZE_MAX_TEXT 65536
 

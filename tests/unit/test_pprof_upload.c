@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiver pprof: uploads, and what its config refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "receivers/pprof/pprof.h"
-#include "support/fault.h"
-#include "support/pprof_wire.h"
-#include "support/receiver_rig.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 extern const struct br_component br_pprof_receiver;
@@ -375,7 +368,6 @@ static void test_kinds(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

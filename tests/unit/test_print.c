@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/print.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "otlp/json.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
-#include "support/fault.h"
+#include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct br_pool *pool;

@@ -4,23 +4,16 @@
  * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
  * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
 #include "pipeline/component.h"
 #include "push/v1/push.pb-c.h"
-#include "support/fake_host.h"
-#include "support/fake_sink.h"
-#include "support/fault.h"
-#include "support/items.h"
-#include "support/rig.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_pyroscope_exporter;
 
@@ -443,7 +436,7 @@ static void the_server_may_not_name_all_that_are_bad(void **state)
         {"X", "", "", 1},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct fixture f;
         start(&f, "");
         f.mood = NAMES_THE_BAD;

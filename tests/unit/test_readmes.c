@@ -4,17 +4,10 @@
  * option table says, row by row. `test_readmes write`, run in the source root, writes these
  * sections anew.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "pipeline/registry.h"
+#include "tests/support/test.h"
 
 /* Components that share a folder. */
 static const char *const folders[][2] = {{"otlphttp", "otlp"}};

@@ -4,17 +4,11 @@
  * for the mask; profiles by the rule that what stays refers to what it did, and nothing that was
  * redacted is anywhere in the bytes. Hashes by Python's hashlib and hmac.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "tests/support/wire.h"
 
 extern const struct br_component br_redaction_processor;
@@ -115,7 +109,7 @@ static const struct example examples[] = {
 static void attributes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+    for (size_t i = 0; i < BR_COUNT(examples); i++) {
         const struct example *e = &examples[i];
         struct rig *r = rig_new(&br_redaction_processor, e->config);
         for (unsigned round = 0; round < 2; round++) { /* the second is remembered */
@@ -501,7 +495,7 @@ static void odd_requests(void **state)
     (void)snprintf(spans, sizeof spans, "%s",
                    request(S("a", "x") "," M("a", S("password", "x") "," I("n", "1")) "," L(
                        "b", "{\"stringValue\":\"a\"}") "," V("c", "bytesValue", "\"AAEC\"")));
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+    for (size_t i = 0; i < BR_COUNT(both); i++) {
         struct rig *r = rig_new(&br_redaction_processor, both[i]);
         assert_in_range(rig_send_mutants(r, BR_PROFILES, profiles, 3000), 300, 2900);
         assert_in_range(rig_send_mutants(r, BR_TRACES, spans, 3000), 300, 2900);

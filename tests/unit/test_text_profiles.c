@@ -4,22 +4,15 @@
  * (pkg/og/convert, pkg/og/structs/transporttrie, pkg/og/storage/tree), whose numbers are in units
  * of its period, the arithmetic of 1e9 / rate, and what py-spy says of its own files.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "pipeline/host.h"
 #include "profile/profile.h"
-#include "support/corpus.h"
-#include "support/fault.h"
-#include "support/mem_meter.h"
-#include "support/profile_text.h"
+#include "tests/support/corpus.h"
+#include "tests/support/fault.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/profile_text.h"
+#include "tests/support/test.h"
 
 static struct br_host host;
 

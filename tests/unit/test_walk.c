@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
@@ -733,7 +727,6 @@ static void references_in_traces_are_nobodys(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

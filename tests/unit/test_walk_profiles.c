@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The walk over profiles: what the dictionary and samples have to keep. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
@@ -348,7 +342,6 @@ static void the_memory_changes_nothing(void **state)
     c->options.memo = NULL;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 /* --- References that are written inline -------------------------------------------------------- */
 

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The walk and strings that are not UTF-8: repaired, refused or passed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
@@ -254,7 +248,6 @@ static void two_resources_with_bad_strings(void **state)
     wire_free(&want);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
