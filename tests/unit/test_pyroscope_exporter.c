@@ -182,16 +182,6 @@ static void on_done(struct br_item *item, void *arg)
     t->last = item->outcome;
 }
 
-static void put_text(struct wire *w, uint32_t field, const char *key, const char *text)
-{
-    size_t pair = wire_open(w, field);
-    wire_str(w, 1, key);
-    size_t value = wire_open(w, 2);
-    wire_str(w, 1, text);
-    wire_close(w, value);
-    wire_close(w, pair);
-}
-
 /* A resource, of the service that the letter is, with a profile of one sample. */
 static void put_resource(struct wire *w, char service, uint64_t time_ns)
 {
@@ -199,7 +189,7 @@ static void put_resource(struct wire *w, char service, uint64_t time_ns)
     if (service >= 'X')
         memset(name, service, sizeof name - 1); /* a large one */
     size_t part = wire_open(w, 1), resource = wire_open(w, 1);
-    put_text(w, 1, "service.name", name);
+    wire_attribute(w, 1, "service.name", name);
     wire_close(w, resource);
     size_t scope = wire_open(w, 2), profile = wire_open(w, 2);
     size_t sample = wire_open(w, 2);
@@ -302,10 +292,10 @@ static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scop
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
-    put_text(&w, 1, "service.name", "A");
+    wire_attribute(&w, 1, "service.name", "A");
     for (unsigned i = 0; i < n; i++) {
         (void)snprintf(key, sizeof key, "k%u", i);
-        put_text(&w, 1, key, text);
+        wire_attribute(&w, 1, key, text);
     }
     wire_close(&w, resource);
     for (unsigned i = 0; i < scopes; i++)

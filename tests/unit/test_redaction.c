@@ -318,22 +318,11 @@ static void attributes_that_are_not_allowed(void **state)
 static void references_are_followed(void **state)
 {
     (void)state;
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1), resource = wire_open(&w, 1), pair = wire_open(&w, 1);
-    wire_varint(&w, 3, 1); /* key_strindex */
-    size_t value = wire_open(&w, 2);
-    wire_varint(&w, 8, 2); /* string_value_strindex */
-    wire_close(&w, value);
-    wire_close(&w, pair);
-    wire_close(&w, resource);
-    wire_close(&w, part);
-    size_t dictionary = wire_open(&w, 2);
-    wire_str(&w, 5, "");
-    wire_str(&w, 5, "my.password");
-    wire_str(&w, 5, "hunter2");
-    wire_close(&w, dictionary);
     struct rig *r = rig_new(&br_redaction_processor, "");
-    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
+    rig_run(r, BR_PROFILES,
+            "{'resourceProfiles':[{'resource':{'attributes':["
+            "{'keyStrindex':1,'value':{'stringValueStrindex':2}}]}}],"
+            "'dictionary':{'stringTable':['','my.password','hunter2']}}");
     expect(r->out.data, "\"value\":{\"stringValueStrindex\":3}");
     expect(r->out.data, "\"stringTable\":[\"\",\"my.password\",\"" X "\",\"" X "\"]");
     expect_not(r->out.data, "hunter2");
