@@ -101,6 +101,16 @@ void receiver_rig_end(struct receiver_rig *r)
     fake_host_free(r->h);
 }
 
+int receiver_rig_teardown(void **state)
+{
+    struct receiver_rig *r = *state;
+    receiver_rig_drain(r);
+    assert_true(r->drained);
+    receiver_rig_end(r);
+    free(r);
+    return 0;
+}
+
 void receiver_rig_expect(struct receiver_rig *r, const char *text)
 {
     assert_string_equal(r->text.data ? r->text.data : "", text);

@@ -42,6 +42,9 @@ void receiver_rig_drain(struct receiver_rig *r);
 /* Destroys it and checks that nothing is left and the ledger closes. */
 void receiver_rig_end(struct receiver_rig *r);
 
+/* A teardown of tests: drains, ends and frees the rig in *state. */
+int receiver_rig_teardown(void **state);
+
 /* The test fails unless what came so far is `text`, which is then forgotten. */
 void receiver_rig_expect(struct receiver_rig *r, const char *text);
 

@@ -10,6 +10,7 @@
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
 #include "pipeline/registry.h"
+#include "tests/support/file.h"
 #include "tests/support/test.h"
 
 #define PAGE "docs/limits.md"
@@ -23,18 +24,6 @@ enum { WHAT, KEY, DEFAULT, EFFECT };
 struct row {
     char cells[CELLS][1024];
 };
-
-static char *file_read(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    if (!f)
-        fail_msg("%s is missing", path);
-    assert_non_null(text);
-    (void)fread(text, 1, (1 << 20) - 1, f);
-    (void)fclose(f);
-    return text;
-}
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
@@ -124,7 +113,7 @@ static double sum_read(const char **at)
 
 static double macro_read(const char *name, const char *path)
 {
-    char define[TOKEN_SIZE + 16], *text = file_read(path);
+    char define[TOKEN_SIZE + 16], *text = file_text(path);
     size_t len = (size_t)snprintf(define, sizeof define, "#define %s", name);
     const char *at = strstr(text, define);
     while (at && !strchr(" \\", at[len]))
@@ -226,7 +215,7 @@ struct page {
 
 static struct page page_open(void)
 {
-    char *text = file_read(PAGE);
+    char *text = file_text(PAGE);
     return (struct page){.text = text, .at = text};
 }
 
@@ -387,7 +376,7 @@ static void options(void **state)
 static void holders(void **state)
 {
     (void)state;
-    char *page = file_read(PAGE), quoted[TOKEN_SIZE];
+    char *page = file_text(PAGE), quoted[TOKEN_SIZE];
     for (int i = 0; i < BR_HOLDERS; i++) {
         (void)snprintf(quoted, sizeof quoted, "`%s`", br_holder_name((enum br_holder)i));
         if (!strstr(page, quoted))

@@ -12,9 +12,8 @@
 #include "config/migrate.h"
 #include "pipeline/registry.h"
 #include "tests/support/fault.h"
+#include "tests/support/file.h"
 #include "tests/support/test.h"
-
-#define SIZE_MAX_TEXT 65536
 
 static bool the_run_writes;
 
@@ -22,14 +21,10 @@ static char *slurp(const char *name, const char *suffix)
 {
     char path[300];
     (void)snprintf(path, sizeof path, "%s%s", name, suffix);
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, SIZE_MAX_TEXT);
+    char *text = file_read(path, NULL);
+    if (!text)
+        text = calloc(1, 1);
     assert_non_null(text);
-    if (f) {
-        size_t n = fread(text, 1, SIZE_MAX_TEXT - 1, f);
-        assert_true(n < SIZE_MAX_TEXT - 1);
-        assert_int_equal(fclose(f), 0);
-    }
     return text;
 }
 

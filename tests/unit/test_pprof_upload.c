@@ -25,12 +25,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct receiver_rig *r = *state;
-    receiver_rig_drain(r);
-    assert_true(r->drained);
-    receiver_rig_end(r);
-    free(r);
-    return 0;
+    return receiver_rig_teardown(state);
 }
 
 /* The answer's HTTP status; what it says goes to `text`. */

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "pipeline/registry.h"
+#include "tests/support/file.h"
 #include "tests/support/test.h"
 
 /* Components that share a folder. */
@@ -85,18 +86,6 @@ static char *table_of(const struct br_component *c)
     return out.data;
 }
 
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    if (!f)
-        fail_msg("%s is missing", path);
-    assert_non_null(text);
-    (void)fread(text, 1, (1 << 20) - 1, f);
-    (void)fclose(f);
-    return text;
-}
-
 static void path_of(const struct br_component *c, char path[256])
 {
     const char *folder = c->name;
@@ -110,7 +99,7 @@ static char *readme_of(const struct br_component *c)
 {
     char path[256];
     path_of(c, path);
-    return read_file(path);
+    return file_text(path);
 }
 
 /* Says at which row the two part. */

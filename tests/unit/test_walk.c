@@ -8,20 +8,14 @@
 
 static int setup(void **state)
 {
-    struct walk_check *c = calloc(1, sizeof *c);
-    c->h = fake_host_new();
-    c->options.utf8 = BR_UTF8_REJECT;
-    *state = c;
-    return 0;
+    int rc = walk_check_setup(state, BR_TRACES);
+    ((struct walk_check *)*state)->options.utf8 = BR_UTF8_REJECT;
+    return rc;
 }
 
 static int teardown(void **state)
 {
-    struct walk_check *c = *state;
-    walk_check_drop(c);
-    fake_host_free(c->h);
-    free(c);
-    return 0;
+    return walk_check_teardown(state);
 }
 
 /* Opens messages one in the other: fields[0] is outermost, 0 ends. */

@@ -8,21 +8,12 @@
 
 static int setup(void **state)
 {
-    struct walk_check *c = calloc(1, sizeof *c);
-    c->h = fake_host_new();
-    c->signal = BR_PROFILES;
-    *state = c;
-    return 0;
+    return walk_check_setup(state, BR_PROFILES);
 }
 
 static int teardown(void **state)
 {
-    struct walk_check *c = *state;
-    br_walk_memo_release(c->options.memo ? c->options.memo : &(struct br_walk_memo){0});
-    walk_check_drop(c);
-    fake_host_free(c->h);
-    free(c);
-    return 0;
+    return walk_check_teardown(state);
 }
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
