@@ -10,13 +10,6 @@
  * of its own, it gets a row in `settings` or `drivers`.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/graph.h"
@@ -25,6 +18,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 #define ITEMS 12 /* of each signal, in one run */
 #define SIZE 5   /* spans or samples of each */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/support/file.h"
+
 /* Returns the number of files. Aborts when one cannot be read. */
 static inline size_t corpus_replay(const char *folder, void (*fn)(const uint8_t *data, size_t len))
 {
@@ -22,16 +24,11 @@ static inline size_t corpus_replay(const char *folder, void (*fn)(const uint8_t 
         if (e->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "%s/%s/%s", BR_TEST_CORPUS, folder, e->d_name);
-        FILE *f = fopen(path, "rb");
-        if (!f || fseek(f, 0, SEEK_END))
+        size_t size;
+        char *data = file_read(path, &size);
+        if (!data)
             abort();
-        size_t size = (size_t)ftell(f);
-        rewind(f);
-        uint8_t *data = malloc(size ? size : 1);
-        if (!data || fread(data, 1, size, f) != size)
-            abort();
-        fclose(f);
-        fn(data, size);
+        fn((const uint8_t *)data, size);
         free(data);
         n++;
     }

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/fake_host.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/scrape.h"
+#include "tests/support/test.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u

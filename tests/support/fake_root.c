@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/fake_root.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <sys/stat.h>
+
+#include "tests/support/test.h"
 
 struct fake_root fake_root_new(void)
 {

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/gen.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-/* cmocka.h wants the above */
-#include <cmocka.h>
-
 #include "tests/support/fake_sink.h"
+#include "tests/support/test.h"
 
 unsigned gen_below(struct gen *g, unsigned n)
 {

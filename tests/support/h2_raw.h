@@ -7,7 +7,7 @@
 
 #include <nghttp2/nghttp2.h>
 
-#include "support/net_rig.h"
+#include "tests/support/net_rig.h"
 
 /* --- A client by hand ---------------------------------------------------------------------------
  */

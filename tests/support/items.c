@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/items.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include "otlp/walk.h"
+#include "tests/support/test.h"
 #include "wire/protobuf.h"
 
 #define STRINGS 8 /* of each profiles request, without the empty one */

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/join_steps.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
+#include "tests/support/test.h"
 
 void join_steps_send_span(struct join_rig *r, const char *service, uint64_t trace, uint64_t span,
                           const char *name)

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/join_table_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the three above */
-#include <cmocka.h>
-
 #include "tests/support/join_enter.h"
+#include "tests/support/test.h"
 
 static void put64(uint8_t *out, uint64_t v)
 {

@@ -148,7 +148,7 @@ static void grpc(void)
                                         "/never", "/empty", "/grpc/fail"};
     struct wire w = {0}, body = {0};
     h2_message(&body, 0, "hello", 5);
-    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+    for (size_t i = 0; i < BR_COUNT(paths); i++) {
         char name[32];
         wire_byte(&w, 3);
         h2_headers(&w, 1, paths[i], 0);
@@ -183,7 +183,7 @@ static void jfr(void)
                 {"jfr/plain_utf16", {.utf16 = true, .split = true}},
                 {"jfr/cpu_time", {.packed = true, .cpu_time = true}}};
     struct wire w = {0};
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < BR_COUNT(ways); i++) {
         jfr_made(&w, &ways[i].how);
         jfr_made_labels(&w);
         save(ways[i].name, &w);

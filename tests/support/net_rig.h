@@ -32,6 +32,9 @@ struct net_rig {
 int net_setup(void **state);
 int net_teardown(void **state);
 
+/* A test between them. */
+#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
+
 /* One step of the loop, which takes a few milliseconds at the most. */
 void net_step(struct net_rig *rig);
 uint64_t net_now(struct net_rig *rig);

@@ -2,7 +2,8 @@
 /* One server for a test, on a rig's loop, and the requests that raw peers ask of it. */
 #pragma once
 
-#include "support/net_rig.h"
+#include "tests/support/net_rig.h"
+#include "tests/support/test.h"
 
 #define GET "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
 #define POST(n) "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: " #n "\r\n\r\n"
@@ -22,5 +23,3 @@ struct net_peer *net_served_dial(struct fixture *f);
 
 /* Frees the server and checks that no connection is left. */
 void net_served_finish(struct fixture *f);
-
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)

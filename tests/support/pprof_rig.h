@@ -8,7 +8,8 @@
 
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "profile/profile.h"
-#include "support/profiles_request.h"
+#include "tests/support/profiles_request.h"
+#include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "support/wire.h"
+#include "tests/support/wire.h"
 
 #define PPROF_WIRE_MAX 8
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/profile_text.h"
+#include "tests/support/profile_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

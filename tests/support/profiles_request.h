@@ -6,20 +6,11 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
+#include "tests/support/test.h"
 #include "wire/protobuf.h"
 
 static struct br_host host;
@@ -54,7 +45,7 @@ static size_t n_made;
 
 static inline struct message *new_message(size_t room)
 {
-    assert_true(n_made < sizeof made / sizeof made[0]);
+    assert_true(n_made < BR_COUNT(made));
     struct message *m = malloc(sizeof *m + room);
     assert_non_null(m);
     m->len = 0;

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/pyroscope_rig.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
+#include "tests/support/pyroscope_rig.h"
 
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 static void on_item(struct br_consumer *self, struct br_item *item)

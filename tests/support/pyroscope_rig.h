@@ -5,13 +5,11 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "base/str.h"
 #include "pipeline/component.h"
-#include "support/fake_host.h"
-#include "support/wire.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/test.h"
+#include "tests/support/wire.h"
 
 extern const struct br_component br_pyroscope_receiver;
 
@@ -47,7 +45,8 @@ void pyroscope_end(struct fixture *f);
 int pyroscope_setup(void **state);
 int pyroscope_teardown(void **state);
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, pyroscope_setup, pyroscope_teardown)
+#define PYROSCOPE_TEST(name)                                                                       \
+    cmocka_unit_test_setup_teardown(name, pyroscope_setup, pyroscope_teardown)
 
 /* --- Requests --------------------------------------------------------------------------------- */
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/receiver_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fault.h"
 #include "tests/support/profile_text.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 static void write_down(struct receiver_rig *r, const struct br_item *item)
 {
@@ -105,6 +99,16 @@ void receiver_rig_end(struct receiver_rig *r)
     assert_true(br_list_empty(&r->h->host.tunables));
     fake_host_check_ledger(r->h);
     fake_host_free(r->h);
+}
+
+int receiver_rig_teardown(void **state)
+{
+    struct receiver_rig *r = *state;
+    receiver_rig_drain(r);
+    assert_true(r->drained);
+    receiver_rig_end(r);
+    free(r);
+    return 0;
 }
 
 void receiver_rig_expect(struct receiver_rig *r, const char *text)

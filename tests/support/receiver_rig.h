@@ -7,7 +7,7 @@
 
 #include "base/str.h"
 #include "pipeline/component.h"
-#include "support/fake_host.h"
+#include "tests/support/fake_host.h"
 
 struct receiver_rig {
     struct fake_host *h;
@@ -41,6 +41,9 @@ void receiver_rig_drain(struct receiver_rig *r);
 
 /* Destroys it and checks that nothing is left and the ledger closes. */
 void receiver_rig_end(struct receiver_rig *r);
+
+/* A teardown of tests: drains, ends and frees the rig in *state. */
+int receiver_rig_teardown(void **state);
 
 /* The test fails unless what came so far is `text`, which is then forgotten. */
 void receiver_rig_expect(struct receiver_rig *r, const char *text);

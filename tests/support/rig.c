@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the three above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
 #include "tests/support/fault.h"
+#include "tests/support/otlp_text.h"
 #include "tests/support/scrape.h"
+#include "tests/support/test.h"
 
 #define START_MS 1000000u
 #define START_NS 1767225600000000000u /* 2026-01-01T00:00:00Z */
@@ -288,12 +282,9 @@ static struct br_item *received(struct rig *r, struct br_item *item)
 struct br_item *rig_item(struct rig *r, enum br_signal signal, const char *json)
 {
     struct br_err err = {0};
-    struct br_buf *buf = NULL;
+    struct br_buf *buf = otlp_text(r->pool, signal, json);
     struct br_walk_options options = {.utf8 = BR_UTF8_PASS};
     uint32_t repaired;
-    if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 24, r->pool, &buf,
-                       &err) != 0)
-        fail_msg("%s", err.text);
     struct br_buf *sent = reordered(r->pool, signal, field_order, buf->data, buf->len);
     br_buf_unref(buf);
     buf = sent;
@@ -355,12 +346,9 @@ static struct br_buf *mutant_of(struct rig *r, const struct br_buf *from, uint64
 unsigned rig_send_mutants(struct rig *r, enum br_signal signal, const char *json, unsigned n)
 {
     struct br_err err = {0};
-    struct br_buf *from = NULL;
+    struct br_buf *from = otlp_text(r->pool, signal, json);
     uint64_t random = 1;
     unsigned n_sent = 0;
-    if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 24, r->pool, &from,
-                       &err) != 0)
-        fail_msg("%s", err.text);
     for (unsigned i = 0; i < n; i++) {
         struct br_buf *buf = mutant_of(r, from, &random);
         struct br_item *item = walked(r, signal, buf, &err);

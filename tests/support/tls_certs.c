@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "support/tls_ends.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 #define DAY 86400L
 

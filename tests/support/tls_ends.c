@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <openssl/err.h>
 
 #include "base/mem.h"
-#include "support/tls_ends.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 const char *const tls_both_protocols[] = {"h2", "http/1.1", NULL};
 

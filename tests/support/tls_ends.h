@@ -8,7 +8,8 @@
 #include <openssl/ssl.h>
 
 #include "net/tls.h"
-#include "support/tls_certs.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_certs.h"
 
 extern struct br_pool *tls_pool;               /* between tls_setup and tls_teardown */
 extern const char *const tls_both_protocols[]; /* h2, http/1.1 */

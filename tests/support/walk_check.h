@@ -22,6 +22,28 @@ static inline void walk_check_drop(struct walk_check *c)
     c->item = NULL;
 }
 
+/* For a group's tests: setup with a walk_check of that signal in *state, and teardown. */
+static inline int walk_check_setup(void **state, enum br_signal signal)
+{
+    struct walk_check *c = calloc(1, sizeof *c);
+    if (!c)
+        return -1;
+    c->h = fake_host_new();
+    c->signal = signal;
+    *state = c;
+    return 0;
+}
+
+static inline int walk_check_teardown(void **state)
+{
+    struct walk_check *c = *state;
+    br_walk_memo_release(c->options.memo ? c->options.memo : &(struct br_walk_memo){0});
+    walk_check_drop(c);
+    fake_host_free(c->h);
+    free(c);
+    return 0;
+}
+
 /* Walks the bytes, in a buffer of exactly their size. Returns what br_walk does. */
 static inline int walk_check(struct walk_check *c, const struct wire *w)
 {

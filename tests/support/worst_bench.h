@@ -8,6 +8,7 @@
 #include "base/steps.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 /* A processor and its config. */
 struct worst_reader {

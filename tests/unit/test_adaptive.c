@@ -3,14 +3,6 @@
  * Extension adaptive and pipeline/shed: the CPU's time is the test's, and so is the clock. Steps
  * and shares are those of extensions/adaptive/README.md.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "extensions/adaptive/cpus.h"
 #include "pipeline/shed.h"
@@ -20,6 +12,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_adaptive_extension;
 extern const struct br_component br_otlp_receiver;

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "net/addresses.h"
+#include "tests/support/test.h"
 
 static bool add(struct br_addresses *a, unsigned last)
 {

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <stdint.h>
-
 #include "base/arena.h"
 #include "base/mem.h"
 #include "google/rpc/status.pb-c.h"
+#include "tests/support/test.h"
 
 static void memory_is_aligned_and_apart(void **state)
 {

@@ -4,19 +4,12 @@
  * where they do it: spans as the Collector's attributesprocessor (v0.155) documents it, samples and
  * profiles through their dictionary.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/extension.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "tests/support/wire.h"
 #include "wire/protobuf.h"
 
@@ -76,7 +69,7 @@ static void spans(void **state)
         {"{key: a, value: 1, action: insert}, {key: b, from_attribute: a, action: insert}", "",
          I("a", "1") "," I("b", "1")},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "actions: [%s]", cases[i][0]);
         if (!cases[i][2]) { /* a group without a name */
@@ -119,7 +112,7 @@ static void include_and_exclude(void **state)
         {"exclude: {match_type: strict, attributes: [{key: k}]}", false, false},
         {"include: {match_type: strict, functions: [main]}", false, false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "{actions: [{key: new, value: 1, action: insert}], %s}",
                        cases[i].yaml);
@@ -229,7 +222,7 @@ static const struct {
 static void samples_and_profiles(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof on_profiles / sizeof *on_profiles; i++) {
+    for (size_t i = 0; i < BR_COUNT(on_profiles); i++) {
         struct rig *r = rig_new(&br_attributes_processor, on_profiles[i].yaml);
         const char *in = profiles(before, PROFILE("3"), "", "");
         const char *expected = profiles(on_profiles[i].samples, on_profiles[i].profile,

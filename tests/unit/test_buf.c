@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "tests/support/test.h"
 
 static int setup(void **state)
 {
@@ -264,7 +258,6 @@ static void a_flat_rope_is_its_own_buffer_where_it_can_be(void **state)
     br_buf_unref(a);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -3,13 +3,14 @@
  * What is built against requests written by hand after the .proto files, and against the walk,
  * which must find in the bytes the very parts that the builder said they are.
  */
-#include "support/profiles_request.h"
+#include "tests/support/profiles_request.h"
 
 #include "base/arena.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "otlp/build.h"
 #include "otlp/build_internal.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;

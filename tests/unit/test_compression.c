@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "base/mem.h"
-#include "support/compression_check.h"
-#include "support/corpus.h"
-#include "support/mem_meter.h"
+#include "tests/support/compression_check.h"
+#include "tests/support/corpus.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 /* Other libraries' encoders (zlib, and zstd's one-shot API) are the peers here: what they write
@@ -692,18 +685,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
-        cmocka_unit_test_setup_teardown(test_reads_the_peers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_peers_read_us, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_incompressible, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_concatenated, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cut_at_every_byte, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_coding, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bombs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lying_sizes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_zstd_window, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_zstd_of_many_blocks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_old_zstd, setup, teardown),
+        TEST(test_reads_the_peers),
+        TEST(test_the_peers_read_us),
+        TEST(test_incompressible),
+        TEST(test_concatenated),
+        TEST(test_cut_at_every_byte),
+        TEST(test_damage),
+        TEST(test_no_coding),
+        TEST(test_bombs),
+        TEST(test_lying_sizes),
+        TEST(test_zstd_window),
+        TEST(test_zstd_of_many_blocks),
+        TEST(test_old_zstd),
         cmocka_unit_test(test_tables_are_counted),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_corpus),

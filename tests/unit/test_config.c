@@ -2,20 +2,13 @@
 /* Merging, ${...}, the whole service, printing, and every allocation failing once. Expectations are
  * from the Collector's confmap (merge of maps, lists replaced, later wins; types of ${...}) and
  * from config/config.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "tests/support/fake_registry.h"
+#include "tests/support/test.h"
 
 #define SERVICE                                                                                    \
     "receivers: {fake: }\nexporters: {sink: {endpoint: \"a:1\"}}\n"                                \

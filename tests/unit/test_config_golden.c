@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every case of tests/conformance/config; its README says what the files are. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "tests/support/fake_registry.h"
+#include "tests/support/file.h"
+#include "tests/support/test.h"
 
 #define ARGS_MAX 16
 
@@ -23,19 +17,6 @@ struct args {
     const char *uris[ARGS_MAX], *sets[ARGS_MAX], *env[ARGS_MAX];
     size_t n_uris, n_sets, n_env;
 };
-
-static char *slurp(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return NULL;
-    char *text = calloc(1, 65536);
-    assert_non_null(text);
-    size_t n = fread(text, 1, 65535, f);
-    assert_true(n < 65535);
-    assert_int_equal(fclose(f), 0);
-    return text;
-}
 
 static void add(const char **list, size_t *n, const char *value)
 {
@@ -47,7 +28,7 @@ static void read_args(const char *name, struct args *a)
 {
     char path[300];
     (void)snprintf(path, sizeof path, "%s.args", name);
-    a->text = slurp(path);
+    a->text = file_read(path, NULL);
     if (!a->text) {
         a->text = calloc(1, sizeof path);
         assert_non_null(a->text);
@@ -89,7 +70,7 @@ static bool run_case(const char *name)
     read_args(name, &a);
     char path[300];
     (void)snprintf(path, sizeof path, "%s.expected", name);
-    char *expected = slurp(path);
+    char *expected = file_read(path, NULL);
     assert_non_null(expected);
     struct br_config_sources sources = {.uris = a.uris,
                                         .n_uris = a.n_uris,

@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Extension control on a fake host, with a tunable that writes down what it is told. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config/config.h"
 #include "pipeline/registry.h"
@@ -15,6 +7,7 @@
 #include "tests/support/fake_host.h"
 #include "tests/support/fault.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_control_extension;
 

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the fuzz targets once found, and their seeds, without libFuzzer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "tests/support/corpus.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/h2_check.h"
 #include "tests/support/profile_fuzz.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_fuzz.h"
 
 static void one_traces(const uint8_t *data, size_t len)

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_debug_exporter;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "support/profiles_request.h"
+#include "tests/support/profiles_request.h"
 
 #include "otlp/intern.h"
+#include "tests/support/test.h"
 
 /* tests/conformance/test_dictionary.py has random requests and another reader. */
 

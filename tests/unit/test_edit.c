@@ -3,14 +3,6 @@
  * Edited requests against protobuf-c: what it reads out of the edited bytes must be what it read
  * out of the original ones, with each addition merged into its span or sample by protobuf-c itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
@@ -20,6 +12,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
@@ -373,13 +366,12 @@ static void additions_without_memory_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(edited_traces_are_the_same_and_more, setup, teardown),
-        cmocka_unit_test_setup_teardown(edited_profiles_are_the_same_and_more, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_later_link_index_wins, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_replaced_resource_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(edits_can_follow_each_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_part_that_is_not_as_the_walk_said_is_refused, setup,
-                                        teardown),
+        TEST(edited_traces_are_the_same_and_more),
+        TEST(edited_profiles_are_the_same_and_more),
+        TEST(a_later_link_index_wins),
+        TEST(a_replaced_resource_stays),
+        TEST(edits_can_follow_each_other),
+        TEST(a_part_that_is_not_as_the_walk_said_is_refused),
         cmocka_unit_test(without_memory_the_item_is_unchanged),
         cmocka_unit_test(additions_without_memory_fail),
     };

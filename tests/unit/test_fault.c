@@ -3,13 +3,6 @@
  * way through a whole pipeline. Modules with loops of their own: config, json, http1, compression,
  * tls, fanout, retry, queue, batch, graph, h2, and every component's create (contract). */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "otlp/walk.h"
@@ -19,6 +12,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 /* --- Walk ------------------------------------------------------------------------------------- */
 

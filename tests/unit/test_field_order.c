@@ -4,13 +4,6 @@
  * the walk's list of spans, merged and split requests, pprofs, JSON. Messages are compared in
  * rising order; the bytes of pprofs are the same.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "otlp/walk.h"
@@ -19,6 +12,7 @@
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define SEEDS 60
 

@@ -1,12 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +12,7 @@
 #include "exporters/file/writer.h"
 #include "pipeline/shared.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 extern const struct br_component br_file_exporter;
@@ -464,7 +457,6 @@ static void wrong_configs(void **state)
                         "");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -3,18 +3,11 @@
  * Include and exclude as the Collector's filterspan, filtermatcher and filterset document and test
  * them (internal/filter, v0.155), and their like for profiles.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/condition.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_filter_processor;
 
@@ -162,7 +155,7 @@ static void spans_in_and_out(void **state)
 {
     (void)state;
     static const char mark[] = "\"name\":\"span";
-    for (size_t i = 0; i < sizeof span_examples / sizeof *span_examples; i++) {
+    for (size_t i = 0; i < BR_COUNT(span_examples); i++) {
         const struct example *e = &span_examples[i];
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "{spans: {include: %s}}", e->match);
@@ -253,7 +246,7 @@ static void samples_in_and_out(void **state)
 {
     (void)state;
     static const char mark[] = "\"values\":[\"10";
-    for (size_t i = 0; i < sizeof sample_examples / sizeof *sample_examples; i++) {
+    for (size_t i = 0; i < BR_COUNT(sample_examples); i++) {
         const struct example *e = &sample_examples[i];
         char yaml[512];
         (void)snprintf(yaml, sizeof yaml, "{profiles: {include: %s}}", e->match);

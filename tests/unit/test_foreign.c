@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the Collector has under other names, what changes no data, and what Braid has not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "config/foreign.h"
 #include "pipeline/registry.h"
+#include "tests/support/test.h"
 
 static const char *no_env(const char *name, void *arg)
 {

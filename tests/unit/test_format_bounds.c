@@ -6,13 +6,6 @@
  * body. With BOUNDS_PRINT in the environment the figures are printed, with BOUNDS_ONLY those of one
  * shape.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 #include <libdeflate.h>
 
 #include "base/mem.h"
@@ -20,6 +13,7 @@
 #include "pipeline/host.h"
 #include "profile/profile.h"
 #include "tests/support/jfr_shape.h"
+#include "tests/support/test.h"
 #include "tests/support/worst.h"
 
 #define MIB (1u << 20)

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
@@ -15,6 +8,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 /* --- Components that write down what happens to them ------------------------------------------ */
 
@@ -584,7 +578,6 @@ static void without_memory_it_is_there_or_not(void **state)
                1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of items, in every order of fields that protobuf allows. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "otlp/groups.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 static void check(const struct br_groups *g, uint32_t part, uint32_t n_items, const char *scope)
 {

@@ -1,11 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <nghttp2/nghttp2.h>
 
 #include "base/err.h"
@@ -14,6 +7,7 @@
 #include "tests/support/h2_check.h"
 #include "tests/support/h2_frames.h"
 #include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
 
 static int setup_bare(void **state)
 {
@@ -959,7 +953,6 @@ static void without_memory_streams_end(void **state)
     fault_each("h2 server", scenario, NULL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/item.h"
 #include "pipeline/trimmer.h"
 #include "tests/support/fake_host.h"
+#include "tests/support/test.h"
 
 struct work {
     struct br_deferred deferred;
@@ -277,22 +271,18 @@ static void a_trickle_gives_back_seldom(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            deferred_work_runs_once_a_turn_however_often_it_is_asked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(deferred_work_that_asks_again_runs_in_the_same_turn, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(endless_work_is_left_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(cancelled_work_does_not_run, setup, teardown),
-        cmocka_unit_test_setup_teardown(timers_fire_at_their_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stopped_timer_does_not_fire, setup, teardown),
-        cmocka_unit_test_setup_teardown(finished_items_are_called_back_in_the_turn_not_before,
-                                        setup, teardown),
-        cmocka_unit_test_setup_teardown(the_limit_looks_at_all_that_is_held, setup, teardown),
-        cmocka_unit_test_setup_teardown(memory_is_given_back_at_rest, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_trickle_gives_back_seldom, setup, teardown),
-        cmocka_unit_test_setup_teardown(random_numbers_are_spread_over_zero_to_one, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(a_fake_client_answers_as_scripted, setup, teardown),
+        TEST(deferred_work_runs_once_a_turn_however_often_it_is_asked_for),
+        TEST(deferred_work_that_asks_again_runs_in_the_same_turn),
+        TEST(endless_work_is_left_over),
+        TEST(cancelled_work_does_not_run),
+        TEST(timers_fire_at_their_time),
+        TEST(a_stopped_timer_does_not_fire),
+        TEST(finished_items_are_called_back_in_the_turn_not_before),
+        TEST(the_limit_looks_at_all_that_is_held),
+        TEST(memory_is_given_back_at_rest),
+        TEST(a_trickle_gives_back_seldom),
+        TEST(random_numbers_are_spread_over_zero_to_one),
+        TEST(a_fake_client_answers_as_scripted),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "net/hosts.h"
+#include "tests/support/test.h"
 
 static const char *const loopback[] = {
     "localhost", "localhost:8888", "LocalHost:1", "localhost.", "localhost.:80",

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
-#include "support/corpus.h"
-#include "support/http1_cases.h"
-#include "support/http1_events.h"
-#include "support/mem_meter.h"
+#include "tests/support/corpus.h"
+#include "tests/support/http1_cases.h"
+#include "tests/support/http1_events.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
 
 /* All there is to say about these bytes, which must be the same however they are cut: whole, in
  * single bytes, and in two at every place. */

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "wire/protobuf.h"
 
 static int setup(void **state)
@@ -455,7 +449,6 @@ static void names_of_signals(void **state)
     assert_string_equal(br_signal_items(BR_PROFILES), "samples");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -14,6 +14,7 @@
 #include "tests/support/corpus.h"
 #include "tests/support/jfr_made.h"
 #include "tests/support/profile_view.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 #define PLAIN_MAX (4u << 20)

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The join as a component: requests in, requests out, counters. Expected figures are arithmetic. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "pipeline/shared.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_steps.h"
+#include "tests/support/test.h"
 
 /* --- Orders -------------------------------------------------------------------------------------
  */

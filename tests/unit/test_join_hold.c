@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the join holds back: its limit, and how it is let go. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "tests/support/join_steps.h"
+#include "tests/support/test.h"
 
 static void what_does_not_fit_passes_at_once(void **state)
 {

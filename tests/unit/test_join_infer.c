@@ -3,18 +3,11 @@
  * Samples that name no span: who gets them by thread, process and time. What is expected follows
  * from the times alone; in random worlds an oracle tries all spans.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define CPU "cpu:nanoseconds"
 #define INFER "{infer: true}"

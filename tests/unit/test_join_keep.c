@@ -3,20 +3,13 @@
  * Which links survive, and what becomes of the other samples. The random worlds are judged by an
  * oracle that knows spans and samples one by one, and by protobuf-c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "pipeline/tune.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define CPU "cpu:nanoseconds"
 

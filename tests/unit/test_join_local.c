@@ -3,19 +3,12 @@
  * Samples that name the root of a local tree: whose they are, and what the spans above them add up
  * to. Expected figures are counted by hand, or by an oracle that goes over all spans.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/infer/local.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define OWN "profile.sample_count"
 #define ALL "profile.inclusive_sample_count"

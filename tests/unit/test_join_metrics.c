@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters by service and span name. Expected figures are counted by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/shared.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 struct taken {
     const char *type, *unit;

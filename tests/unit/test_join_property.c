@@ -5,18 +5,11 @@
  * The oracle knows nothing of tables: a sample is joined exactly when its span came less than a
  * window before or after it, and then it has that span's name and attributes and no other's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/shared.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define WINDOW_MS 10000
 #define CLOCK_MS 300 /* the table's clock ticks each 100 ms, workers' clocks differ by SKEW_MS */

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of the join's table and the buckets over it: what leaves, and positions come round. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the three above */
-#include <cmocka.h>
-
 #include "processors/join/table/internal.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"
+#include "tests/support/test.h"
 
 /* Hashes differ with each run, and now and then a bucket and its neighbour are full: mostly of
  * none, a few spans at most of the thousands here. */

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "processors/join/policy.h"
 #include "tests/support/fake_host.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct fake_host *h;

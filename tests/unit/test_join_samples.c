@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the join does to samples: their links, and the attributes they get. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
+#include "tests/support/test.h"
 
 static void a_linked_sample_gets_its_spans_name(void **state)
 {

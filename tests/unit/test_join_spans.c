@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the join does to spans: their marks and figures. Expected figures are arithmetic. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/join_steps.h"
+#include "tests/support/test.h"
 
 /* --- Spans --------------------------------------------------------------------------------------
  */

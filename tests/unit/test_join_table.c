@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The join's table: which samples find which spans, and what is counted. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the three above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
 #include "tests/support/join_table_rig.h"
+#include "tests/support/test.h"
 
 static void a_span_is_found_with_all_that_was_said(void **state)
 {

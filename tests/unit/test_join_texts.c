@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What many entries say of one long text: read once, and no different for that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
 #include "processors/join/join.h"
 #include "processors/join/reading.h"
-#include "processors/join/reading.h"
-#include "processors/join/reading.h"
+#include "tests/support/test.h"
 #include "tests/support/wire.h"
 
 #define LONG 100000u

@@ -4,13 +4,6 @@
  * anyhow it finds what is lost between them: samples are counted once whoever does what, and what
  * is found is whole.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -18,6 +11,7 @@
 #include "processors/join/table/table.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_enter.h"
+#include "tests/support/test.h"
 #include "wire/protobuf.h"
 
 #define THREADS 4

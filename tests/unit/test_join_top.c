@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that spans spent their time in. Expected orders are counted by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
+#include "tests/support/test.h"
 
 #define TRACE 7
 #define FUNCTIONS 7

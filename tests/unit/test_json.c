@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "google/rpc/status.pb-c.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/json_number.h"
-#include "support/corpus.h"
-#include "support/fault.h"
+#include "tests/support/corpus.h"
+#include "tests/support/fault.h"
 #include "wire/protobuf.h"
 
 #include "../fuzz/fuzz_json.c"
+#include "tests/support/test.h"
 
 #define SPAN_TEXT "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[{%s}]}]}]}"
 #define AT_SPAN "resourceSpans[0].scopeSpans[0].spans[0]."
@@ -137,7 +128,7 @@ static void test_decode_span(void **state)
         {"\"attributes\":[{\"value\":{\"bytesValue\":\"AQL_\"}}]", "4a0712053a030102ff"},
         {"\"attributes\":[{\"value\":{\"bytesValue\":\"AQ\"}}]", "4a0512033a0101"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
         expect_span(*state, cases[i][0], cases[i][1]);
 }
 
@@ -190,7 +181,7 @@ static void test_decode_errors(void **state)
         {"\"attributes\":[{\"value\":{\"stringValue\":\"a\",\"intValue\":1}}]",
          "attributes[0].value.intValue: only one of this and stringValue may be given"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         char text[512], sentence[512];
         (void)snprintf(text, sizeof text, SPAN_TEXT, cases[i][0]);
         (void)snprintf(sentence, sizeof sentence, AT_SPAN "%s", cases[i][1]);
@@ -246,7 +237,7 @@ static void test_decode_not_json(void **state)
         "[[[[[[[[", /* more values than closed brackets leave room for */
         "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < BR_COUNT(texts); i++) {
         struct br_err err = {0};
         struct br_buf *got = NULL;
         int rc = br_json_decode(br_otlp_request(BR_TRACES), texts[i], strlen(texts[i]), 32, 4096,
@@ -396,7 +387,7 @@ static void test_encode_span(void **state)
         {"4a10120e2a040a0210010a002a040a021801",
          "\"attributes\":[{\"value\":{\"arrayValue\":{\"values\":[{\"intValue\":\"1\"}]}}}]"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
         expect_span_json(cases[i][0], cases[i][1]);
 }
 
@@ -445,7 +436,7 @@ static void test_encode_damaged(void **state)
 {
     (void)state;
     static const char *const cases[] = {"0a", "0a05", "0a021205", "0a0212", "0b", "00"};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         uint8_t bytes[16];
         struct br_str out = {0};
         long n = br_hex_decode(cases[i], strlen(cases[i]), bytes, sizeof bytes);
@@ -544,7 +535,7 @@ static void test_duration_errors(void **state)
                                         "1",
                                         "\"99999999999999999999s\"",
                                         "\"-s\""};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < BR_COUNT(texts); i++) {
         char text[160];
         struct br_buf *got = NULL;
         (void)snprintf(text, sizeof text,
@@ -573,7 +564,7 @@ static void test_number_print(void **state)
         {100, "100"},
         {1e300 * 1e300, "\"Infinity\""},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_str out = {0};
         br_number_print(&out, cases[i].value);
         assert_string_equal(out.data, cases[i].text);
@@ -603,7 +594,7 @@ static void test_number_integer(void **state)
         {"1200e-2", true, false, 12},
         {"-12.50e1", true, true, 125},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         bool negative = false;
         uint64_t v = 0;
         size_t len = strlen(cases[i].text);

@@ -2,18 +2,10 @@
 /* What JSON costs, whatever its shape: memory and steps in proportion to the text. */
 #include "otlp/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/steps.h"
 #include "otlp/json_tree.h"
 #include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
 
 #define MIB (1u << 20)
 #define STEPS_MAX 8 /* for a byte */
@@ -132,7 +124,7 @@ static struct cost decode(enum br_signal signal, const char *text, size_t len, i
 static void test_shapes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    for (size_t i = 0; i < BR_COUNT(shapes); i++) {
         for (size_t size = MIB; size <= 8 * MIB; size *= 2) {
             size_t len;
             char *text = make(&shapes[i], size, &len);
@@ -242,7 +234,7 @@ static void test_tree(void **state)
 {
     (void)state;
     static const char *const units[] = {"{},", "[],", "1,", "\"\","};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+    for (size_t i = 0; i < BR_COUNT(units); i++) {
         const struct shape shape = {BR_TRACES, "{\"x\":[", units[i], "0]}", 0};
         struct br_json_tree tree;
         size_t len;

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The field numbers of OTLP, pprof and Pyroscope's push are the schemas'; KeyValue and AnyValue are
  * read in any order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "exporters/pyroscope/push_fields.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
@@ -18,6 +11,7 @@
 #include "push/v1/push.pb-c.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/reorder.h"
+#include "tests/support/test.h"
 
 /* --- Field numbers ------------------------------------------------------------------------------
  */

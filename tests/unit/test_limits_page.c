@@ -4,20 +4,14 @@
  * up in the component's table, or a macro, which is looked up in its file; the value that the row
  * states has to be the one that is there. Options that are bounds by their name all have a row.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/option.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
 #include "pipeline/registry.h"
+#include "tests/support/file.h"
+#include "tests/support/test.h"
 
 #define PAGE "docs/limits.md"
 #define HEADING "| what is bounded | key | default | what happens there |\n"
@@ -30,18 +24,6 @@ enum { WHAT, KEY, DEFAULT, EFFECT };
 struct row {
     char cells[CELLS][1024];
 };
-
-static char *file_read(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    if (!f)
-        fail_msg("%s is missing", path);
-    assert_non_null(text);
-    (void)fread(text, 1, (1 << 20) - 1, f);
-    (void)fclose(f);
-    return text;
-}
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
@@ -131,7 +113,7 @@ static double sum_read(const char **at)
 
 static double macro_read(const char *name, const char *path)
 {
-    char define[TOKEN_SIZE + 16], *text = file_read(path);
+    char define[TOKEN_SIZE + 16], *text = file_text(path);
     size_t len = (size_t)snprintf(define, sizeof define, "#define %s", name);
     const char *at = strstr(text, define);
     while (at && !strchr(" \\", at[len]))
@@ -233,7 +215,7 @@ struct page {
 
 static struct page page_open(void)
 {
-    char *text = file_read(PAGE);
+    char *text = file_text(PAGE);
     return (struct page){.text = text, .at = text};
 }
 
@@ -394,7 +376,7 @@ static void options(void **state)
 static void holders(void **state)
 {
     (void)state;
-    char *page = file_read(PAGE), quoted[TOKEN_SIZE];
+    char *page = file_text(PAGE), quoted[TOKEN_SIZE];
     for (int i = 0; i < BR_HOLDERS; i++) {
         (void)snprintf(quoted, sizeof quoted, "`%s`", br_holder_name((enum br_holder)i));
         if (!strstr(page, quoted))

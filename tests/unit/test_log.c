@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include <jansson.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "tests/support/test.h"
 
 static int fds[2];
 
@@ -372,7 +366,6 @@ static void the_end_does_not_wait_for_ever(void **state)
 }
 
 #define PIPE_TEST(name) cmocka_unit_test_setup_teardown(name, setup_pipe, teardown_pipe)
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

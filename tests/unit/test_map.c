@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/test.h"
 
 /* Key 00..0f, input 00, 01, ...; from a second implementation, in Python, that gives
  * e545be4961ca29a1 for 15 bytes with two and four rounds, as the paper's appendix A says. */

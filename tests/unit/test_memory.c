@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The meter and the scopes of base/mem.h, and the process's budget. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "tests/support/test.h"
 
 #define KIB 1024u
 #define MIB (1u << 20)

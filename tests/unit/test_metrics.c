@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdio.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "pipeline/metrics.h"
 #include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 static int setup(void **state)
 {
@@ -199,7 +192,6 @@ static void a_ledger_without_memory_is_none(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

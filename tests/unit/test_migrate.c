@@ -6,21 +6,14 @@
  * comes out, for reading.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "config/migrate.h"
 #include "pipeline/registry.h"
 #include "tests/support/fault.h"
-
-#define SIZE_MAX_TEXT 65536
+#include "tests/support/file.h"
+#include "tests/support/test.h"
 
 static bool the_run_writes;
 
@@ -28,14 +21,10 @@ static char *slurp(const char *name, const char *suffix)
 {
     char path[300];
     (void)snprintf(path, sizeof path, "%s%s", name, suffix);
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, SIZE_MAX_TEXT);
+    char *text = file_read(path, NULL);
+    if (!text)
+        text = calloc(1, 1);
     assert_non_null(text);
-    if (f) {
-        size_t n = fread(text, 1, SIZE_MAX_TEXT - 1, f);
-        assert_true(n < SIZE_MAX_TEXT - 1);
-        assert_int_equal(fclose(f), 0);
-    }
     return text;
 }
 

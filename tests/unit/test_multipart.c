@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cases from RFC 2046 section 5.1, RFC 7578 and RFC 2388's example; queries by the WHATWG's URL
  * standard, section 5.1. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
-#include "support/corpus.h"
-#include "support/multipart_check.h"
+#include "tests/support/corpus.h"
+#include "tests/support/multipart_check.h"
+#include "tests/support/test.h"
 #include "wire/multipart.h"
 
 #define FIELDS 4
@@ -337,7 +330,7 @@ static void test_work(void **state)
     static const char *const parts[] = {"\r\n--xy", "\r\n--x-", "\r\n--x              y", "\r\n-",
                                         "x"};
     (void)state;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < BR_COUNT(parts); i++) {
         uint64_t first = steps_of("x", parts[i], FORM_SIZE);
         for (size_t n = 2; n <= 8; n *= 2)
             assert_true(2 * steps_of("x", parts[i], n * FORM_SIZE) <= (2 * n + 1) * first);

@@ -4,20 +4,13 @@
  * (api/model/labelset/labelset_test.go, pkg/og/util/attime/attime_test.go), its convertMetadata,
  * and what its parser, which takes one rune after the other, does with odd names.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "opentelemetry/proto/resource/v1/resource.pb-c.h"
 #include "profile/name.h"
-#include "support/corpus.h"
-#include "support/fault.h"
+#include "tests/support/corpus.h"
+#include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 #define S 1000000000ull
 

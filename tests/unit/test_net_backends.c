@@ -5,22 +5,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/client.h"
-#include "support/h2_raw.h"
-#include "support/net_rig.h"
+#include "tests/support/h2_raw.h"
+#include "tests/support/net_rig.h"
+#include "tests/support/test.h"
 
 #define NODES 3
 #define CONNECTIONS 8
@@ -761,7 +755,6 @@ static void a_name_is_looked_up_again(void **state)
     finish(&f);
 }
 
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {

@@ -3,22 +3,16 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/client.h"
-#include "support/net_rig.h"
+#include "tests/support/net_rig.h"
+#include "tests/support/test.h"
 
 #define OK_3 "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -625,7 +619,6 @@ static void idle_connections_are_closed(void **state)
     finish(&f);
 }
 
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP/2 on real sockets: our server against frames by hand, our client against nghttp2. */
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/mem.h"
-#include "support/h2_raw.h"
+#include "tests/support/h2_raw.h"
+#include "tests/support/test.h"
 
 /* --- The server ---------------------------------------------------------------------------------
  */
@@ -841,7 +835,6 @@ static void both_ends_are_ours(void **state)
     br_server_free(server);
 }
 
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server's HTTP/1.1 on real sockets, with raw clients: RFC 9110 and 9112. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
-#include <cmocka.h>
-
-#include "support/net_served.h"
+#include "tests/support/net_served.h"
+#include "tests/support/test.h"
 
 #define PIPELINE                                                                                   \
     POST(5)                                                                                        \

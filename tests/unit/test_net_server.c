@@ -4,22 +4,16 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/mem.h"
-#include "support/net_served.h"
+#include "tests/support/net_served.h"
+#include "tests/support/test.h"
 
 /* --- Slow and deaf clients -----------------------------------------------------------------------
  */

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TLS on real sockets: both ends ours, and what goes wrong between them. */
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <openssl/ssl.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "support/h2_raw.h"
-#include "support/net_rig.h"
-#include "support/tls_ends.h"
+#include "tests/support/h2_raw.h"
+#include "tests/support/net_rig.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 struct fixture {
     struct net_rig *rig;
@@ -486,7 +481,6 @@ static void truncation_is_an_error(void **state)
     }
 }
 
-#define NET_TEST(name) cmocka_unit_test_setup_teardown(name, net_setup, net_teardown)
 
 int main(void)
 {

@@ -2,15 +2,11 @@
 /* Work in libuv's thread pool (net/work.c): names are found while all that work may have is busy.
  */
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "net/net_internal.h"
+#include "tests/support/test.h"
 
 #define WORKS 8
 
@@ -170,11 +166,10 @@ static void many_workers_leave_a_thread_for_names(void **state)
 
 int main(void)
 {
-#define ON_BENCH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ON_BENCH(a_name_is_found_meanwhile),
-        ON_BENCH(what_is_left_never_begins),
-        ON_BENCH(the_end_ends_all),
+        TEST(a_name_is_found_meanwhile),
+        TEST(what_is_left_never_begins),
+        TEST(the_end_ends_all),
         cmocka_unit_test(many_workers_leave_a_thread_for_names),
     };
     (void)unsetenv("UV_THREADPOOL_SIZE");

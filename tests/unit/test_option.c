@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Option tables, durations (expectations from Go's time.ParseDuration and its documentation) and
  * endpoints (net.SplitHostPort). The sentences of errors are in tests/conformance/config. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config/option.h"
 #include "tests/support/fake_registry.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct br_arena arena;

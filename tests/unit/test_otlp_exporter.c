@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the OTLP exporters make of a peer's answer: which refusals are about size, which ask for
  * mercy, and how many requests follow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/call.h"
 #include "pipeline/exporter.h"
-#include "support/fake_host.h"
-#include "support/fake_sink.h"
-#include "support/rig.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlphttp_exporter;

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/outcome.h"
+#include "tests/support/test.h"
 
 static void sentences_are_printed_and_cut(void **state)
 {

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of requests (egress/packing.h): written at once, or in a thread of the pool. By the OTLP
  * exporters, and what Pyroscope is sent. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 #include "egress/packing.h"
-#include "support/fake_host.h"
-#include "support/fake_sink.h"
-#include "support/fault.h"
-#include "support/items.h"
-#include "support/rig.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_otlp_exporter;
 extern const struct br_component br_otlphttp_exporter;

@@ -4,7 +4,8 @@
  * sums are those of `go tool pprof -raw` (the .txt beside each). Everything that is made has to
  * pass the walk. tests/conformance/test_pprof.py compares sample by sample.
  */
-#include "support/pprof_rig.h"
+#include "tests/support/pprof_rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 static void check_whole(const struct read *r)

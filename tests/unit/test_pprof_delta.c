@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Differences between profiles: every expectation is a subtraction that can be done by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "pprof/profile.pb-c.h"
 #include "receivers/pprof/delta.h"
-#include "support/fault.h"
-#include "support/pprof_wire.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct pprof_delta *delta;
@@ -307,7 +300,6 @@ static void test_no_memory(void **state)
     fault_each("delta", without_memory, NULL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pprofs that are malformed, too large, or read without memory. */
-#include "support/pprof_rig.h"
+#include "tests/support/pprof_rig.h"
+#include "tests/support/test.h"
 
 static struct message *without_types(struct message *m)
 {

@@ -2,20 +2,14 @@
 /* Receiver pprof: a folder, with real files in a temporary one and a clock that the test moves. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* cmocka.h wants these above */
-#include <cmocka.h>
 
 #include "base/mem.h"
-#include "support/fault.h"
-#include "support/pprof_wire.h"
-#include "support/receiver_rig.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_pprof_receiver;
 
@@ -692,7 +686,6 @@ static void test_no_memory(void **state)
     fault_each("a folder", without_memory, *state);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiver pprof: scraping, on a fake host whose clients answer as the test says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-/* cmocka.h wants the first four above */
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/tune.h"
-#include "support/fake_host.h"
-#include "support/fault.h"
-#include "support/pprof_wire.h"
-#include "support/receiver_rig.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_pprof_receiver;
 
@@ -903,7 +897,6 @@ static void test_no_memory(void **state)
     (void)fclose(file);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiver pprof: uploads, and what its config refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "receivers/pprof/pprof.h"
-#include "support/fault.h"
-#include "support/pprof_wire.h"
-#include "support/receiver_rig.h"
+#include "tests/support/fault.h"
+#include "tests/support/pprof_wire.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 extern const struct br_component br_pprof_receiver;
@@ -32,12 +25,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct receiver_rig *r = *state;
-    receiver_rig_drain(r);
-    assert_true(r->drained);
-    receiver_rig_end(r);
-    free(r);
-    return 0;
+    return receiver_rig_teardown(state);
 }
 
 /* The answer's HTTP status; what it says goes to `text`. */
@@ -375,7 +363,6 @@ static void test_kinds(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

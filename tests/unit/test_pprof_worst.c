@@ -5,21 +5,14 @@
  * arithmetic: what is composed of texts has at most four times the size of the body and 64 KiB, and
  * each byte of it, and of the body, is checked, hashed and compared once.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/steps.h"
 #include "pipeline/host.h"
 #include "profile/profile.h"
 #include "receivers/pprof/delta.h"
-#include "support/mem_meter.h"
-#include "support/wire.h"
-#include "support/worst.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
+#include "tests/support/wire.h"
+#include "tests/support/worst.h"
 
 #define MIB ((size_t)1 << 20)
 #define READ_STEPS 16 /* for each byte */

@@ -3,10 +3,11 @@
  * OTLP profiles become pprofs, which protobuf-c reads by proto/pprof/profile.proto. What is
  * expected comes from the two schemas and from arithmetic.
  */
-#include "support/profiles_request.h"
+#include "tests/support/profiles_request.h"
 
 #include "pprof/profile.pb-c.h"
 #include "profile/pprof_write.h"
+#include "tests/support/test.h"
 
 typedef Perftools__Profiles__Profile Pprof;
 typedef Perftools__Profiles__Label Label;

@@ -4,21 +4,14 @@
  * dictionary and writes has a maximum, which the caller sets; here as the pyroscope exporter does,
  * four times the item, but for the part that is at least there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/steps.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
 #include "profile/pprof_write.h"
-#include "support/mem_meter.h"
-#include "support/wire.h"
-#include "support/worst.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
+#include "tests/support/wire.h"
+#include "tests/support/worst.h"
 
 #define MIB ((size_t)1 << 20)
 #define GROWTH 4
@@ -371,7 +364,7 @@ static void check(const struct shape *shape, size_t size)
 static void test_worst(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t i = 0; i < BR_COUNT(shapes); i++)
         for (size_t size = MIB; size <= WORST_MIB_MAX * MIB; size *= 2)
             check(&shapes[i], size);
 }

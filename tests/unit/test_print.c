@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "otlp/print.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "otlp/json.h"
 #include "otlp/walk.h"
 #include "pipeline/host.h"
-#include "support/fault.h"
+#include "tests/support/fault.h"
+#include "tests/support/otlp_text.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct br_pool *pool;
@@ -46,23 +38,6 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct br_item *make_item(struct fixture *f, enum br_signal signal, const char *json)
-{
-    struct br_err err = {0};
-    struct br_buf *buf = NULL;
-    struct br_walk_options options = {0};
-    uint32_t repaired;
-    if (br_json_decode(br_otlp_request(signal), json, strlen(json), 64, 1u << 20, f->pool, &buf,
-                       &err) != 0)
-        fail_msg("%s", err.text);
-    struct br_item *item = br_item_new(&f->host, signal);
-    assert_non_null(item);
-    if (br_walk(item, buf, buf->data, buf->len, &options, &repaired, &err) != 0)
-        fail_msg("%s", err.text);
-    br_buf_unref(buf);
-    return item;
-}
-
 static int print(const struct br_item *item, struct br_str *out)
 {
     return item->signal == BR_TRACES ? br_print_traces(item, out) : br_print_profiles(item, out);
@@ -71,7 +46,7 @@ static int print(const struct br_item *item, struct br_str *out)
 static void expect(struct fixture *f, enum br_signal signal, const char *json, const char *want)
 {
     struct br_str out = {0};
-    struct br_item *item = make_item(f, signal, json);
+    struct br_item *item = otlp_text_item(&f->host, signal, json);
     assert_int_equal(print(item, &out), 0);
     assert_string_equal(out.data, want);
     br_str_release(&out);
@@ -226,8 +201,8 @@ static void test_new_resource(void **state)
 {
     struct fixture *f = *state;
     struct br_str out = {0};
-    struct br_item *item = make_item(
-        f, BR_TRACES, "{\"resourceSpans\":[{\"resource\":{\"droppedAttributesCount\":7}}]}");
+    struct br_item *item = otlp_text_item(
+        &f->host, BR_TRACES, "{\"resourceSpans\":[{\"resource\":{\"droppedAttributesCount\":7}}]}");
     /* Resource.attributes[0] = {key: "a", value: {bool_value: true}} */
     static const uint8_t resource[] = {0x0a, 7, 0x0a, 1, 'a', 0x12, 2, 0x10, 1};
     br_item_set_resource(item, &item->parts[0], NULL, resource, sizeof resource);
@@ -245,7 +220,8 @@ static void test_cut(void **state)
 {
     static const char cut[] = "... (cut here: the rest does not fit)\n";
     struct br_str whole = {0};
-    struct br_item *item = make_item(*state, BR_PROFILES, PROFILES_JSON);
+    struct br_item *item =
+        otlp_text_item(&((struct fixture *)*state)->host, BR_PROFILES, PROFILES_JSON);
     assert_int_equal(br_print_profiles(item, &whole), 0);
     unsigned n_cut = 0;
     const size_t least = 256; /* the smallest maximum that the header promises to keep */
@@ -295,7 +271,8 @@ static void test_deep_value(void **state)
 /* Without memory the text is cut, or a line says what is missing, or BR_ENOMEM comes back. */
 static void test_no_memory(void **state)
 {
-    struct br_item *item = make_item(*state, BR_PROFILES, PROFILES_JSON);
+    struct br_item *item =
+        otlp_text_item(&((struct fixture *)*state)->host, BR_PROFILES, PROFILES_JSON);
     struct br_str whole = {0};
     assert_int_equal(br_print_profiles(item, &whole), 0);
     bool same = false;

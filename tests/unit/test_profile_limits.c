@@ -3,18 +3,11 @@
  * Requests are written so that what has to come out can be counted: frames by their numbers,
  * samples by theirs. The rig checks that the ledger closes after every test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "otlp/scan.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "tests/support/wire.h"
 
 extern const struct br_component br_profile_limits_processor;
@@ -95,7 +88,7 @@ static void stacks(void **state)
          "{\"functionIndex\":2,\"line\":\"12\"},{\"functionIndex\":3}]}]",
          3},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct rig *r = rig_of(cases[i].config);
         char after[1 << 10];
         const char *out = rig_run(r, BR_PROFILES, deep(cases[i].before));
@@ -152,7 +145,7 @@ static void sixty_four_by_default(void **state)
 {
     (void)state;
     static const unsigned depths[] = {63, 64, 65, 1000, 1000000};
-    for (unsigned i = 0; i < 2 * sizeof depths / sizeof *depths; i++) {
+    for (unsigned i = 0; i < 2 * BR_COUNT(depths); i++) {
         unsigned depth = depths[i / 2], n = 0;
         struct rig *r = rig_of("");
         rig_send(r, tower(r, depth, i % 2));

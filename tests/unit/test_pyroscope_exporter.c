@@ -4,23 +4,16 @@
  * (pkg/distributor, connectrpc.com/docs/protocol); requests are read by proto/push/v1/push.proto.
  * tests/e2e/test_pyroscope_exporter.py has labels, names and HTTP.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
 #include "pipeline/component.h"
 #include "push/v1/push.pb-c.h"
-#include "support/fake_host.h"
-#include "support/fake_sink.h"
-#include "support/fault.h"
-#include "support/items.h"
-#include "support/rig.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/fake_sink.h"
+#include "tests/support/fault.h"
+#include "tests/support/items.h"
+#include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_pyroscope_exporter;
 
@@ -189,16 +182,6 @@ static void on_done(struct br_item *item, void *arg)
     t->last = item->outcome;
 }
 
-static void put_text(struct wire *w, uint32_t field, const char *key, const char *text)
-{
-    size_t pair = wire_open(w, field);
-    wire_str(w, 1, key);
-    size_t value = wire_open(w, 2);
-    wire_str(w, 1, text);
-    wire_close(w, value);
-    wire_close(w, pair);
-}
-
 /* A resource, of the service that the letter is, with a profile of one sample. */
 static void put_resource(struct wire *w, char service, uint64_t time_ns)
 {
@@ -206,7 +189,7 @@ static void put_resource(struct wire *w, char service, uint64_t time_ns)
     if (service >= 'X')
         memset(name, service, sizeof name - 1); /* a large one */
     size_t part = wire_open(w, 1), resource = wire_open(w, 1);
-    put_text(w, 1, "service.name", name);
+    wire_attribute(w, 1, "service.name", name);
     wire_close(w, resource);
     size_t scope = wire_open(w, 2), profile = wire_open(w, 2);
     size_t sample = wire_open(w, 2);
@@ -309,10 +292,10 @@ static struct br_item *one_resource(struct fixture *f, unsigned n, unsigned scop
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     size_t part = wire_open(&w, 1), resource = wire_open(&w, 1);
-    put_text(&w, 1, "service.name", "A");
+    wire_attribute(&w, 1, "service.name", "A");
     for (unsigned i = 0; i < n; i++) {
         (void)snprintf(key, sizeof key, "k%u", i);
-        put_text(&w, 1, key, text);
+        wire_attribute(&w, 1, key, text);
     }
     wire_close(&w, resource);
     for (unsigned i = 0; i < scopes; i++)
@@ -443,7 +426,7 @@ static void the_server_may_not_name_all_that_are_bad(void **state)
         {"X", "", "", 1},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct fixture f;
         start(&f, "");
         f.mood = NAMES_THE_BAD;

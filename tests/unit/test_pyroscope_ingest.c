@@ -3,16 +3,9 @@
  * Receiver pyroscope's /ingest. What is expected of answers comes from Pyroscope's source
  * (pkg/ingester/pyroscope); of names and labels from pkg/og/convert.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
-#include "support/pyroscope_rig.h"
+#include "tests/support/pyroscope_rig.h"
+#include "tests/support/test.h"
 
 static void test_ingest_pprof(void **state)
 {
@@ -272,9 +265,10 @@ static void test_ingest_bad_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_ingest_pprof),     TEST(test_ingest_gzip),        TEST(test_ingest_form),
-        TEST(test_ingest_bad_forms), TEST(test_sample_type_config), TEST(test_ingest_formats),
-        TEST(test_ingest_names),     TEST(test_ingest_bad_names),
+        PYROSCOPE_TEST(test_ingest_pprof),       PYROSCOPE_TEST(test_ingest_gzip),
+        PYROSCOPE_TEST(test_ingest_form),        PYROSCOPE_TEST(test_ingest_bad_forms),
+        PYROSCOPE_TEST(test_sample_type_config), PYROSCOPE_TEST(test_ingest_formats),
+        PYROSCOPE_TEST(test_ingest_names),       PYROSCOPE_TEST(test_ingest_bad_names),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     free(pyroscope_last.body);

@@ -3,16 +3,9 @@
  * Receiver pyroscope's push.v1. What is expected of answers comes from Pyroscope's source
  * (pkg/distributor), connectrpc.com/docs/protocol and grpc/doc/PROTOCOL-WEB.md.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
-#include "support/pyroscope_rig.h"
+#include "tests/support/pyroscope_rig.h"
+#include "tests/support/test.h"
 
 static void expect_pushed(struct fixture *f)
 {
@@ -310,9 +303,10 @@ static void test_push_bounded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_push_connect), TEST(test_push_json),        TEST(test_push_grpc),
-        TEST(test_push_web),     TEST(test_push_web_refused), TEST(test_push_refused),
-        TEST(test_push_partly), TEST(test_push_bounded),
+        PYROSCOPE_TEST(test_push_connect),     PYROSCOPE_TEST(test_push_json),
+        PYROSCOPE_TEST(test_push_grpc),        PYROSCOPE_TEST(test_push_web),
+        PYROSCOPE_TEST(test_push_web_refused), PYROSCOPE_TEST(test_push_refused),
+        PYROSCOPE_TEST(test_push_partly),      PYROSCOPE_TEST(test_push_bounded),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     free(pyroscope_last.body);

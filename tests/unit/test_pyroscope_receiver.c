@@ -4,17 +4,10 @@
  * expected of answers comes from Pyroscope's source (pkg/ingester/pyroscope, pkg/distributor) and
  * connectrpc.com/docs/protocol.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
-#include "support/fault.h"
-#include "support/pyroscope_rig.h"
+#include "tests/support/fault.h"
+#include "tests/support/pyroscope_rig.h"
+#include "tests/support/test.h"
 
 /* --- The port --------------------------------------------------------------------------------- */
 
@@ -368,17 +361,17 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_otlp),
-        TEST(test_routes),
-        TEST(test_ready_while_draining),
-        TEST(test_outcomes),
-        TEST(test_no_pipeline),
-        TEST(test_too_large),
-        TEST(test_too_large_together),
-        TEST(test_gone),
+        PYROSCOPE_TEST(test_otlp),
+        PYROSCOPE_TEST(test_routes),
+        PYROSCOPE_TEST(test_ready_while_draining),
+        PYROSCOPE_TEST(test_outcomes),
+        PYROSCOPE_TEST(test_no_pipeline),
+        PYROSCOPE_TEST(test_too_large),
+        PYROSCOPE_TEST(test_too_large_together),
+        PYROSCOPE_TEST(test_gone),
         cmocka_unit_test(test_tenant),
         cmocka_unit_test(test_config),
-        TEST(test_faults),
+        PYROSCOPE_TEST(test_faults),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     free(pyroscope_last.body);

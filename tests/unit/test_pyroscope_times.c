@@ -3,17 +3,10 @@
  * Times of profiles whose series are equal: what Pyroscope's compaction keeps one of is never sent
  * twice for two, and what is sent twice stays one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/steps.h"
 #include "exporters/pyroscope/times.h"
-#include "support/fault.h"
+#include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 #define T0 1700000000000000000u
 #define STEP 1000u

@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "pipeline/exporter.h"
@@ -13,6 +7,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 struct bed {
     struct fake_host *h;
@@ -691,7 +686,6 @@ static void without_memory_nothing_is_left_lying(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

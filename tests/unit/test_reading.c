@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Readings of bodies (ingest/reading.h): at once, or in a thread of the pool. By uploads of folded
  * stacks, of which 256 KiB are read at once. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <zstd.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "ingest/reading_job.h"
-#include "support/fault.h"
-#include "support/receiver_rig.h"
+#include "tests/support/fault.h"
+#include "tests/support/receiver_rig.h"
+#include "tests/support/test.h"
 #include "wire/compression.h"
 
 extern const struct br_component br_pprof_receiver;
@@ -34,12 +28,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct receiver_rig *r = *state;
-    receiver_rig_drain(r);
-    assert_true(r->drained);
-    receiver_rig_end(r);
-    free(r);
-    return 0;
+    return receiver_rig_teardown(state);
 }
 
 /* `len` bytes of one stack, over and over: together they have one sample. */
@@ -339,19 +328,18 @@ static void without_memory_it_is_to_be_sent_again(void **state)
 
 int main(void)
 {
-#define ON_RIG(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        ON_RIG(a_thread_has_the_body_for_itself),
-        ON_RIG(others_are_answered_while_a_large_body_is_read),
-        ON_RIG(a_body_that_decompresses_to_much_is_read_in_a_thread),
-        ON_RIG(the_window_of_a_decoder_is_not_what_a_body_grows_to),
-        ON_RIG(a_body_that_is_wrong_is_refused_from_there),
-        ON_RIG(a_client_that_went_away_leaves_nothing),
+        TEST(a_thread_has_the_body_for_itself),
+        TEST(others_are_answered_while_a_large_body_is_read),
+        TEST(a_body_that_decompresses_to_much_is_read_in_a_thread),
+        TEST(the_window_of_a_decoder_is_not_what_a_body_grows_to),
+        TEST(a_body_that_is_wrong_is_refused_from_there),
+        TEST(a_client_that_went_away_leaves_nothing),
         cmocka_unit_test(the_end_does_not_wait),
-        ON_RIG(the_end_waits_for_what_is_being_sent),
-        ON_RIG(what_memory_has_no_room_for_is_to_be_sent_again),
-        ON_RIG(what_never_fits_is_not_to_be_sent_again),
-        ON_RIG(what_the_limit_never_has_room_for_is_too_large),
+        TEST(the_end_waits_for_what_is_being_sent),
+        TEST(what_memory_has_no_room_for_is_to_be_sent_again),
+        TEST(what_never_fits_is_not_to_be_sent_again),
+        TEST(what_the_limit_never_has_room_for_is_too_large),
         cmocka_unit_test(without_memory_it_is_to_be_sent_again),
     };
     return cmocka_run_group_tests_name("reading", tests, NULL, NULL);

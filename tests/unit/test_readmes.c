@@ -4,17 +4,11 @@
  * option table says, row by row. `test_readmes write`, run in the source root, writes these
  * sections anew.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "pipeline/registry.h"
+#include "tests/support/file.h"
+#include "tests/support/test.h"
 
 /* Components that share a folder. */
 static const char *const folders[][2] = {{"otlphttp", "otlp"}};
@@ -92,18 +86,6 @@ static char *table_of(const struct br_component *c)
     return out.data;
 }
 
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = calloc(1, 1 << 20);
-    if (!f)
-        fail_msg("%s is missing", path);
-    assert_non_null(text);
-    (void)fread(text, 1, (1 << 20) - 1, f);
-    (void)fclose(f);
-    return text;
-}
-
 static void path_of(const struct br_component *c, char path[256])
 {
     const char *folder = c->name;
@@ -117,7 +99,7 @@ static char *readme_of(const struct br_component *c)
 {
     char path[256];
     path_of(c, path);
-    return read_file(path);
+    return file_text(path);
 }
 
 /* Says at which row the two part. */

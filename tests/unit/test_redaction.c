@@ -4,17 +4,11 @@
  * for the mask; profiles by the rule that what stays refers to what it did, and nothing that was
  * redacted is anywhere in the bytes. Hashes by Python's hashlib and hmac.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 #include "tests/support/wire.h"
 
 extern const struct br_component br_redaction_processor;
@@ -115,7 +109,7 @@ static const struct example examples[] = {
 static void attributes(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+    for (size_t i = 0; i < BR_COUNT(examples); i++) {
         const struct example *e = &examples[i];
         struct rig *r = rig_new(&br_redaction_processor, e->config);
         for (unsigned round = 0; round < 2; round++) { /* the second is remembered */
@@ -324,22 +318,11 @@ static void attributes_that_are_not_allowed(void **state)
 static void references_are_followed(void **state)
 {
     (void)state;
-    struct wire w = {0};
-    size_t part = wire_open(&w, 1), resource = wire_open(&w, 1), pair = wire_open(&w, 1);
-    wire_varint(&w, 3, 1); /* key_strindex */
-    size_t value = wire_open(&w, 2);
-    wire_varint(&w, 8, 2); /* string_value_strindex */
-    wire_close(&w, value);
-    wire_close(&w, pair);
-    wire_close(&w, resource);
-    wire_close(&w, part);
-    size_t dictionary = wire_open(&w, 2);
-    wire_str(&w, 5, "");
-    wire_str(&w, 5, "my.password");
-    wire_str(&w, 5, "hunter2");
-    wire_close(&w, dictionary);
     struct rig *r = rig_new(&br_redaction_processor, "");
-    rig_send(r, rig_item_of(r, BR_PROFILES, &w));
+    rig_run(r, BR_PROFILES,
+            "{'resourceProfiles':[{'resource':{'attributes':["
+            "{'keyStrindex':1,'value':{'stringValueStrindex':2}}]}}],"
+            "'dictionary':{'stringTable':['','my.password','hunter2']}}");
     expect(r->out.data, "\"value\":{\"stringValueStrindex\":3}");
     expect(r->out.data, "\"stringTable\":[\"\",\"my.password\",\"" X "\",\"" X "\"]");
     expect_not(r->out.data, "hunter2");
@@ -501,7 +484,7 @@ static void odd_requests(void **state)
     (void)snprintf(spans, sizeof spans, "%s",
                    request(S("a", "x") "," M("a", S("password", "x") "," I("n", "1")) "," L(
                        "b", "{\"stringValue\":\"a\"}") "," V("c", "bytesValue", "\"AAEC\"")));
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+    for (size_t i = 0; i < BR_COUNT(both); i++) {
         struct rig *r = rig_new(&br_redaction_processor, both[i]);
         assert_in_range(rig_send_mutants(r, BR_PROFILES, profiles, 3000), 300, 2900);
         assert_in_range(rig_send_mutants(r, BR_TRACES, spans, 3000), 300, 2900);

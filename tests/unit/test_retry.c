@@ -1,11 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,6 +9,7 @@
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 #define S 1000000000ull /* ns */
 
@@ -615,7 +609,6 @@ static void without_memory_nothing_is_lost_or_sent_twice(void **state)
         fault_each("retry", scenario, &s);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

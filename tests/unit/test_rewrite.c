@@ -3,14 +3,6 @@
  * Rewritten requests against protobuf-c: a random verdict for each message is carried out on the
  * bytes, and on the tree that protobuf-c makes of them; both must say the same.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
@@ -22,6 +14,7 @@
 #include "tests/support/fault.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 
 typedef Opentelemetry__Proto__Collector__Trace__V1__ExportTraceServiceRequest Traces;
 typedef Opentelemetry__Proto__Trace__V1__ResourceSpans ResourceSpans;
@@ -679,17 +672,17 @@ static void without_memory_the_dictionary_is_unchanged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(random_rewrites_are_what_protobuf_c_says, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_kept_is_shared, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_empty_goes_by_itself, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_came_empty_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_replacement_may_be_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_replaced_resource_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_failure_leaves_the_item, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_scope_cannot_be_dropped, setup, teardown),
+        TEST(random_rewrites_are_what_protobuf_c_says),
+        TEST(what_is_kept_is_shared),
+        TEST(what_is_empty_goes_by_itself),
+        TEST(what_came_empty_stays),
+        TEST(a_replacement_may_be_empty),
+        TEST(a_replaced_resource_stays),
+        TEST(a_failure_leaves_the_item),
+        TEST(a_scope_cannot_be_dropped),
         cmocka_unit_test(without_memory_the_item_is_unchanged),
-        cmocka_unit_test_setup_teardown(entries_are_replaced_and_added, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_dictionary_without_changes_is_shared, setup, teardown),
+        TEST(entries_are_replaced_and_added),
+        TEST(a_dictionary_without_changes_is_shared),
         cmocka_unit_test(without_memory_the_dictionary_is_unchanged),
     };
     return cmocka_run_group_tests_name("rewrite", tests, NULL, NULL);

@@ -4,13 +4,6 @@
  * (v0.155), of W3C Trace Context and OpenTelemetry's tracestate handling, and arithmetic.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -18,6 +11,7 @@
 #include "processors/probabilistic_sampler/sampler.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/rig.h"
+#include "tests/support/test.h"
 
 extern const struct br_component br_probabilistic_sampler_processor;
 
@@ -75,7 +69,7 @@ static void tracestates(void **state)
         {"ot=rv:", NULL},
         {"ot=x:a b", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct br_tracestate t;
         char out[BR_TRACESTATE_ROOM];
         bool valid = br_tracestate_read(&t, cases[i][0], strlen(cases[i][0]));
@@ -147,7 +141,7 @@ static void hash_decisions(void **state)
         {961, "eed247645e510ded87bd9afcf1d3e237", false},
         {816, "4bbfffab5b5975c1b007ebc518bf416d", false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct sampler s;
         struct sampler_verdict v;
         uint8_t id[16];
@@ -181,7 +175,7 @@ static void hash_tracestate(void **state)
     } cases[] = {{100, "0"}, {75, "4"},    {50, "8"},
                  {25, "c"},  {10, "e668"}, {(double)(100.0f / 3), "aaac"}};
     uint64_t seed = 7;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         struct sampler s;
         unsigned found = 0;
         sampler_init(&s, SAMPLER_HASH_SEED, cases[i].percentage, 4312, 4, true);
@@ -309,7 +303,7 @@ static void run_example(const struct example *e, enum sampler_mode mode)
 static void consistent(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
+    for (size_t i = 0; i < BR_COUNT(examples); i++) {
         run_example(&examples[i], SAMPLER_EQUALIZING);
         run_example(&examples[i], SAMPLER_PROPORTIONAL);
     }
@@ -321,7 +315,7 @@ static void hash_in_use(void **state)
     (void)state;
     static const char *const in_use[] = {"ot=th:0", "ot=rv:ffffffffffffff", "ot=x"};
     static const uint8_t id[16] = {1};
-    for (size_t i = 0; i < sizeof in_use / sizeof *in_use; i++) {
+    for (size_t i = 0; i < BR_COUNT(in_use); i++) {
         for (int closed = 0; closed < 2; closed++) {
             struct sampler s;
             struct sampler_verdict v;
@@ -466,7 +460,7 @@ static void priorities(void **state)
         {"{\"doubleValue\":\"NaN\"}", -1},
     };
     for (int percentage = 0; percentage <= 100; percentage += 100) {
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t i = 0; i < BR_COUNT(cases); i++) {
             char yaml[64], attribute[256];
             (void)snprintf(yaml, sizeof yaml, "{sampling_percentage: %d, hash_seed: 4312}",
                            percentage);
@@ -551,7 +545,7 @@ static void unlinked_by_profile_id(void **state)
     } cases[] = {{HALF_ID, true, true},    {OTHER_ID, true, false},
                  {OTHER_ID, false, false}, {NULL, true, false},
                  {NULL, false, true},      {"00000000000000000000000000000000", true, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         char yaml[128];
         (void)snprintf(yaml, sizeof yaml,
                        "{sampling_percentage: 50, mode: proportional, unlinked: by_profile_id, "

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/steps.h"
 #include "base/str.h"
+#include "tests/support/test.h"
 
 static void assert_str(struct br_str *s, const char *want)
 {

@@ -4,22 +4,16 @@
  * (pkg/og/convert, pkg/og/structs/transporttrie, pkg/og/storage/tree), whose numbers are in units
  * of its period, the arithmetic of 1e9 / rate, and what py-spy says of its own files.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "base/str.h"
 #include "pipeline/host.h"
 #include "profile/profile.h"
-#include "support/corpus.h"
-#include "support/fault.h"
-#include "support/mem_meter.h"
-#include "support/profile_text.h"
+#include "tests/support/corpus.h"
+#include "tests/support/fault.h"
+#include "tests/support/file.h"
+#include "tests/support/mem_meter.h"
+#include "tests/support/profile_text.h"
+#include "tests/support/test.h"
 
 static struct br_host host;
 
@@ -643,23 +637,12 @@ static void test_speedscope_values(void **state)
 
 /* --- Real files, bounds, no memory ------------------------------------------------------------ */
 
-static char *slurp(const char *name, size_t *ret_len)
-{
-    char path[512], *data = malloc(1 << 16);
-    (void)snprintf(path, sizeof path, BR_TEST_CORPUS "/%s", name);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_non_null(data);
-    *ret_len = fread(data, 1, 1 << 16, f);
-    (void)fclose(f);
-    return data;
-}
-
 /* A second of py-spy at 50 Hz: "Samples: 49" twice, as it said itself; 20 ms each. */
 static void test_py_spy(void **state)
 {
-    size_t len;
-    char *data = slurp("folded/py-spy", &len);
+    size_t len = 0;
+    char *data = file_read(BR_TEST_CORPUS "/folded/py-spy", &len);
+    assert_non_null(data);
     struct br_profile_source s = {.sample_rate = 50};
     (void)state;
     reads(br_folded_read, s, data, len,
@@ -667,7 +650,8 @@ static void test_py_spy(void **state)
                                "<module> (burn.py:7);work (burn.py:6);leaf (burn.py:3);"
                                "leaf.<locals>.<genexpr> (burn.py:3) 700000000\n");
     free(data);
-    data = slurp("speedscope/py-spy.json", &len);
+    data = file_read(BR_TEST_CORPUS "/speedscope/py-spy.json", &len);
+    assert_non_null(data);
     /* 12 of its 49 samples are [3,2,1], 37 [3,2,1,0] */
     reads(br_speedscope_read, s, data, len,
           "resource profile_name=Thread 27497 \"MainThread\"\nscope\n" CPU(

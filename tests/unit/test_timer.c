@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/timer.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/test.h"
 
 struct thing {
     struct br_timer timer;
@@ -199,7 +193,6 @@ static void without_memory_it_is_not_armed(void **state)
     br_timers_release(&ts);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
-#include <cmocka.h>
 
-#include "support/tls_ends.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 /* Connections: both ends are ours and talk through memory. */
 

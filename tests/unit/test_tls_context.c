@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "support/tls_ends.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 /* What a config may say, and files that change under a server. */
 

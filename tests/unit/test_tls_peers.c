@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include "base/mem.h"
-#include "support/tls_ends.h"
+#include "tests/support/test.h"
+#include "tests/support/tls_ends.h"
 
 /* Who may talk to whom, and how: certificates, versions, ciphers, curves. */
 

@@ -2,17 +2,11 @@
 /* Thresholds: the examples of the Collector's pkg/sampling, and arithmetic. */
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "otlp/trace_id.h"
 #include "tests/support/fake_sink.h"
+#include "tests/support/test.h"
 
 /* A t-value: hex digits without the zeros at the end. */
 static void check_tvalue(double probability, unsigned precision, const char *expected)
@@ -56,7 +50,7 @@ static void full_precision(void **state)
         {2. / 16, {"e", "e0000000000001", "e0000000000002", "e0000000000003"}},
         {1. / 16, {"f", "f", "f0000000000001", "f0000000000001"}},
     };
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+    for (size_t i = 0; i < BR_COUNT(steps); i++)
         for (int n = 0; n < 4; n++)
             check_tvalue(below(steps[i].base, n), 14, steps[i].expected[n]);
 }
@@ -87,7 +81,7 @@ static void precision(void **state)
         {1 - 0x12345678p-32, {"12345678", "1234568", "123456", "12345", "1234", "123", "12", "1"}},
         {1 - 0x80801p-28, {"0080801", "00808", "008"}},
     };
-    for (size_t i = 0; i < sizeof rounding / sizeof *rounding; i++)
+    for (size_t i = 0; i < BR_COUNT(rounding); i++)
         for (size_t n = 0; n < 10 && rounding[i].rounded[n]; n++) {
             const char *text = rounding[i].rounded[n];
             check_tvalue(rounding[i].probability, (unsigned)strlen(text + strspn(text, "0")), text);
@@ -149,7 +143,7 @@ static void statistics(void **state)
 {
     (void)state;
     static const double percentage[] = {0.1, 1, 10, 33.3, 50, 90, 99.9};
-    enum { N = 100000, P = sizeof percentage / sizeof *percentage };
+    enum { N = 100000, P = BR_COUNT(percentage) };
     uint64_t seed = 20260101;
     unsigned n[P] = {0};
     for (int i = 0; i < N; i++) {
@@ -187,7 +181,7 @@ static void labels(void **state)
         {"  ", NULL},
         {"", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < BR_COUNT(cases); i++) {
         uint8_t id[16], expected[16];
         bool ok = br_trace_id_parse(cases[i].text, strlen(cases[i].text), id);
         assert_int_equal(ok, cases[i].hex != NULL);

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "pipeline/errand.h"
 #include "pipeline/tune.h"
-#include "support/fake_host.h"
+#include "tests/support/fake_host.h"
+#include "tests/support/test.h"
 
 /* --- Errands ---------------------------------------------------------------------------------- */
 

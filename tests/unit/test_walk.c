@@ -1,33 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
 {
-    struct walk_check *c = calloc(1, sizeof *c);
-    c->h = fake_host_new();
-    c->options.utf8 = BR_UTF8_REJECT;
-    *state = c;
-    return 0;
+    int rc = walk_check_setup(state, BR_TRACES);
+    ((struct walk_check *)*state)->options.utf8 = BR_UTF8_REJECT;
+    return rc;
 }
 
 static int teardown(void **state)
 {
-    struct walk_check *c = *state;
-    walk_check_drop(c);
-    fake_host_free(c->h);
-    free(c);
-    return 0;
+    return walk_check_teardown(state);
 }
 
 /* Opens messages one in the other: fields[0] is outermost, 0 ends. */
@@ -733,7 +721,6 @@ static void references_in_traces_are_nobodys(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

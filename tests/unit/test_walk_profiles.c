@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The walk over profiles: what the dictionary and samples have to keep. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
 {
-    struct walk_check *c = calloc(1, sizeof *c);
-    c->h = fake_host_new();
-    c->signal = BR_PROFILES;
-    *state = c;
-    return 0;
+    return walk_check_setup(state, BR_PROFILES);
 }
 
 static int teardown(void **state)
 {
-    struct walk_check *c = *state;
-    br_walk_memo_release(c->options.memo ? c->options.memo : &(struct br_walk_memo){0});
-    walk_check_drop(c);
-    fake_host_free(c->h);
-    free(c);
-    return 0;
+    return walk_check_teardown(state);
 }
 
 enum { MAPPING = 1, LOCATION, FUNCTION, LINK, STRING, ATTRIBUTE, STACK };
@@ -348,7 +333,6 @@ static void the_memory_changes_nothing(void **state)
     c->options.memo = NULL;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 /* --- References that are written inline -------------------------------------------------------- */
 

@@ -1,35 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The walk and strings that are not UTF-8: repaired, refused or passed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "otlp/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 
 static int setup(void **state)
 {
-    struct walk_check *c = calloc(1, sizeof *c);
-    c->h = fake_host_new();
-    c->signal = BR_PROFILES;
-    *state = c;
-    return 0;
+    return walk_check_setup(state, BR_PROFILES);
 }
 
 static int teardown(void **state)
 {
-    struct walk_check *c = *state;
-    br_walk_memo_release(c->options.memo ? c->options.memo : &(struct br_walk_memo){0});
-    walk_check_drop(c);
-    fake_host_free(c->h);
-    free(c);
-    return 0;
+    return walk_check_teardown(state);
 }
 
 #define FFFD "\xef\xbf\xbd"
@@ -254,7 +239,6 @@ static void two_resources_with_bad_strings(void **state)
     wire_free(&want);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -6,17 +6,10 @@
  *
  * `test_worst times` prints the CPU time that each takes over 1 MiB instead: for people.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/mem_meter.h"
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
 #include "tests/support/worst.h"

@@ -7,14 +7,7 @@
  *
  * `test_worst_traces times` prints the CPU time that each takes over 1 MiB instead: for people.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-/* cmocka.h wants the four above */
-#include <cmocka.h>
-
+#include "tests/support/test.h"
 #include "tests/support/walk_check.h"
 #include "tests/support/wire.h"
 #include "tests/support/worst.h"

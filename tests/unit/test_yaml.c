@@ -2,19 +2,12 @@
 /* Trees and their places. Expectations are from YAML 1.2.2 (chapters 6 to 10), from the limits in
  * config/yaml.h, and by counting lines and columns. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config.h"
 #include "tests/support/fake_registry.h"
+#include "tests/support/test.h"
 
 struct fixture {
     struct br_arena arena;

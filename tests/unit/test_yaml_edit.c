@@ -4,17 +4,11 @@
  * afterwards, for each pair and item of every text alone, and for many of them at once.
  */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "config/edit.h"
 #include "config/parts.h"
+#include "tests/support/test.h"
 
 #define TEXT_MAX 65536
 

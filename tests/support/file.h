@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole files, in the C library's memory. */
+#pragma once
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What is in the file, and a NUL behind it; the caller frees it. NULL when it cannot be opened.
+ * `ret_len` (may be NULL) is its length. Out of memory, and a file that cannot be read, abort. */
+static inline char *file_read(const char *path, size_t *ret_len)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return NULL;
+    if (fseek(f, 0, SEEK_END))
+        abort();
+    size_t len = (size_t)ftell(f);
+    rewind(f);
+    char *data = malloc(len + 1);
+    if (!data || fread(data, 1, len, f) != len || fclose(f))
+        abort();
+    data[len] = '\0';
+    if (ret_len)
+        *ret_len = len;
+    return data;
+}
+
+/* The same of a file that has to be there: aborts when it is not. */
+static inline char *file_text(const char *path)
+{
+    char *text = file_read(path, NULL);
+    if (!text) {
+        perror(path);
+        abort();
+    }
+    return text;
+}
