@@ -7,13 +7,10 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "net/client.h"
 #include "net/loop.h"
 #include "net/server.h"
+#include "tests/support/test.h"
 #include "wire/conn.h"
 #include "wire/request.h"
 

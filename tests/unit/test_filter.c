@@ -359,10 +359,10 @@ static void conditions(void **state)
 {
     (void)state;
     static const char of_spans[] = "\"name\":\"span", of_samples[] = "\"values\":[\"10";
-    for (size_t i = 0; i < sizeof span_conditions / sizeof *span_conditions; i++)
+    for (size_t i = 0; i < BR_COUNT(span_conditions); i++)
         check(BR_TRACES, drop("traces: {span", span_conditions[i].match), spans, of_spans,
               without("123456", span_conditions[i].yes), 6);
-    for (size_t i = 0; i < sizeof sample_conditions / sizeof *sample_conditions; i++)
+    for (size_t i = 0; i < BR_COUNT(sample_conditions); i++)
         check(BR_PROFILES, drop("profiles: {profile", sample_conditions[i].match), samples,
               of_samples, without("123456", sample_conditions[i].yes), 6);
     check(BR_TRACES, drop("traces: {resource", "attributes[\"host.name\"] == \"h1\""), spans,

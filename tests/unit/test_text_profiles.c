@@ -419,7 +419,7 @@ static void test_cpuprofile_refused(void **state)
          "not a .cpuprofile: a time that is no number of microseconds"},
     };
     struct br_profile_source s = {.end_ns = 1};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < BR_COUNT(cases); i++)
         reads_text(br_cpuprofile_read, s, cases[i][0], cases[i][1]);
 }
 

@@ -2,18 +2,14 @@
 /* Memory that runs out where libuv's table of descriptors grows (net/watchers.c), which must be refused
  * before libuv has to end the process. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-/* cmocka.h wants those above */
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "net/net_internal.h"
-#include "support/fault.h"
+#include "tests/support/fault.h"
+#include "tests/support/test.h"
 
 #define HIGH 300 /* a descriptor that needs a larger table than a new loop has */
 
