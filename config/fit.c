@@ -493,7 +493,7 @@ static bool fit_answer(struct fitter *f, const struct br_err *err)
         return false;
     if (serves && guard < c.n)
         for (last = guard - 1; last > 1 && c.v[last].parent->n == 1;)
-            last--; /* with the last of its doors goes the house */
+            last--; /* with the last of its listeners goes the house */
     else if (kind == BR_EXPORTER && guard < c.n && strcmp(chain_key(&c, guard), "tls") == 0)
         last = 1;
     const char *why = fit_why(f, err);

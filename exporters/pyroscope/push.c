@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "egress/call.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "pipeline/keep.h"
+#include "pipeline/redelivery.h"
 #include "wire/protobuf.h"
 
 #define PUSH_PATH "/push.v1.PusherService/Push"
@@ -311,7 +311,7 @@ static void refuse(const struct br_divider *divider, struct br_item *request,
     struct pyroscope_push *p = br_container_of(divider, struct pyroscope_push, divider);
     struct br_outcome lost = BR_OUTCOME_DONE;
     lost.n_rejected = request->n_items;
-    br_keep_drop(p->node, request, "refused", o, &p->refused_limit);
+    br_redelivery_drop(p->node, request, "refused", o, &p->refused_limit);
     br_item_finish(request, &lost);
 }
 

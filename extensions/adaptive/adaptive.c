@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "extensions/adaptive/cpus.h"
 #include "pipeline/component.h"
-#include "pipeline/errand.h"
+#include "pipeline/broadcast.h"
 #include "pipeline/shed.h"
 
 #define NS_PER_MS 1000000u
@@ -26,8 +26,8 @@ struct config {
 struct state {
     struct br_node *node;
     struct br_timer look;
-    struct br_errand errand;
-    bool under_way; /* the errand, with `told` */
+    struct br_broadcast broadcast;
+    bool under_way; /* the broadcast, with `told` */
     unsigned told, step;
     double cpus;
     uint64_t cpu_ns, looked_ms; /* at the look before */
@@ -70,18 +70,18 @@ static int check(void *config, const struct br_yaml *node, const char *path, str
 
 /* --- Telling the workers ---------------------------------------------------------------------- */
 
-static void visit(struct br_errand *e, struct br_host *host)
+static void visit(struct br_broadcast *e, struct br_host *host)
 {
-    const struct state *s = br_container_of(e, struct state, errand);
+    const struct state *s = br_container_of(e, struct state, broadcast);
     const struct config *c = s->node->config;
     br_shed_set(host, s->told, (unsigned)c->memory_percentage);
 }
 
 static void tell(struct state *s);
 
-static void done(struct br_errand *e, struct br_host *home)
+static void done(struct br_broadcast *e, struct br_host *home)
 {
-    struct state *s = br_container_of(e, struct state, errand);
+    struct state *s = br_container_of(e, struct state, broadcast);
     s->under_way = false;
     if (s->told != s->step && !home->draining)
         tell(s);
@@ -95,7 +95,7 @@ static void tell(struct state *s)
     unsigned before = s->told;
     s->told = s->step;
     s->under_way = true;
-    if (br_errand_send(&s->errand, s->node->host))
+    if (br_broadcast_send(&s->broadcast, s->node->host))
         return;
     s->under_way = false;
     s->told = before;
@@ -158,7 +158,7 @@ static int create(struct br_node *node, struct br_err *err)
     struct state *s = node->state;
     const struct config *c = node->config;
     s->node = node;
-    s->errand = (struct br_errand){.visit = visit, .done = done};
+    s->broadcast = (struct br_broadcast){.visit = visit, .done = done};
     s->cpus = c->cpus > 0 ? c->cpus : adaptive_cpus(node->host->n_workers, adaptive_quota(""));
     s->step_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_step", NULL, NULL);
     s->cpu_metric = br_node_metric(node, BR_GAUGE, "braid_adaptive_cpu_percentage", NULL, NULL);
@@ -184,7 +184,7 @@ static int start(struct br_node *node, struct br_err *err)
                : br_err_set(err, BR_ENOMEM, "out of memory");
 }
 
-/* Where there are no loops, the errand may still wait for the end of the turn. */
+/* Where there are no loops, the broadcast may still wait for the end of the turn. */
 static void destroy(struct br_node *node)
 {
     struct state *s = node->state;
@@ -192,7 +192,7 @@ static void destroy(struct br_node *node)
         return;
     br_host_timer_stop(node->host, &s->look);
     if (s->under_way && !node->host->loops)
-        br_host_defer_cancel(&s->errand.deferred);
+        br_host_defer_cancel(&s->broadcast.deferred);
 }
 
 extern const struct br_component br_adaptive_extension;

@@ -12,15 +12,15 @@
 /* One request on its way through the workers. Alone in each worker's thread, so it has no lock. */
 struct call {
     struct br_list link; /* control->calls */
-    struct br_errand errand;
+    struct br_broadcast broadcast;
     struct control *control;
     struct br_request *request; /* NULL: the client went away, or it has been answered */
     /* add */
-    struct control_rule *rule;
+    struct control_override *rule;
     int applies; /* to so many things, or the code of err */
     struct br_err err;
     /* end */
-    uint64_t ids[BR_RULES_MAX];
+    uint64_t ids[BR_OVERRIDES_MAX];
     size_t n_ids;
     /* list */
     struct br_map *rows; /* as JSON, each once: workers tell the same of what they all do */
@@ -28,9 +28,9 @@ struct call {
     unsigned step;
 };
 
-static struct call *call_of(struct br_errand *e)
+static struct call *call_of(struct br_broadcast *e)
 {
-    return br_container_of(e, struct call, errand);
+    return br_container_of(e, struct call, broadcast);
 }
 
 static void call_free(struct call *k)
@@ -40,7 +40,7 @@ static void call_free(struct call *k)
     br_list_remove(&k->link);
     k->control->n_calls--;
     if (k->rule)
-        control_rules_forget(&k->control->rules, k->rule);
+        control_overrides_forget(&k->control->rules, k->rule);
     br_map_free(k->rows, NULL);
     br_free(k);
 }
@@ -69,7 +69,7 @@ static struct call *call_new(struct control *c, struct br_request *r)
 static void send(struct call *k)
 {
     struct br_request *r = k->request;
-    if (br_errand_send(&k->errand, k->control->node->host))
+    if (br_broadcast_send(&k->broadcast, k->control->node->host))
         return;
     call_free(k);
     if (r)
@@ -91,21 +91,21 @@ void control_calls_release(struct control *c)
         return;
     while (!br_list_empty(&c->calls)) {
         struct call *k = br_container_of(c->calls.next, struct call, link);
-        br_host_defer_cancel(&k->errand.deferred);
+        br_host_defer_cancel(&k->broadcast.deferred);
         call_free(k);
     }
 }
 
 /* --- Ending rules ----------------------------------------------------------------------------- */
 
-static void visit_end(struct br_errand *e, struct br_host *host)
+static void visit_end(struct br_broadcast *e, struct br_host *host)
 {
     struct call *k = call_of(e);
     for (size_t i = 0; i < k->n_ids; i++)
-        br_tune_withdraw(host, k->ids[i]);
+        br_override_withdraw(host, k->ids[i]);
 }
 
-static void done_end(struct br_errand *e, struct br_host *home)
+static void done_end(struct br_broadcast *e, struct br_host *home)
 {
     struct call *k = call_of(e);
     struct br_request *r = k->request;
@@ -113,7 +113,7 @@ static void done_end(struct br_errand *e, struct br_host *home)
     struct br_str json = {.data = buffer, .cap = sizeof buffer, .max = 63, .fixed = true};
     (void)home;
     for (size_t i = 0; i < k->n_ids; i++)
-        control_rules_end(&k->control->rules, k->ids[i]);
+        control_overrides_end(&k->control->rules, k->ids[i]);
     br_str_printf(&json, "{\"ended\":%zu}\n", k->n_ids);
     call_free(k);
     if (r)
@@ -127,9 +127,9 @@ void control_call_end(struct control *c, struct br_request *r, uint64_t id, cons
         busy(r);
         return;
     }
-    k->errand.visit = visit_end;
-    k->errand.done = done_end;
-    k->n_ids = control_rules_match(&c->rules, id, service, k->ids);
+    k->broadcast.visit = visit_end;
+    k->broadcast.done = done_end;
+    k->n_ids = control_overrides_match(&c->rules, id, service, k->ids);
     if (k->n_ids || !id) {
         send(k);
         return;
@@ -144,28 +144,28 @@ static void take_back(struct control *c, uint64_t id)
     struct call *k = call_new(c, NULL);
     if (!k)
         return; /* it ends by itself */
-    k->errand.visit = visit_end;
-    k->errand.done = done_end;
+    k->broadcast.visit = visit_end;
+    k->broadcast.done = done_end;
     k->ids[k->n_ids++] = id;
     send(k);
 }
 
 /* --- Adding a rule ---------------------------------------------------------------------------- */
 
-static void visit_add(struct br_errand *e, struct br_host *host)
+static void visit_add(struct br_broadcast *e, struct br_host *host)
 {
     struct call *k = call_of(e);
-    int n = k->applies < 0 ? 0 : br_tune_apply(host, &k->rule->rule, &k->err);
+    int n = k->applies < 0 ? 0 : br_override_apply(host, &k->rule->rule, &k->err);
     k->applies = n < 0 ? n : k->applies + n;
 }
 
-static void reply_rule(struct control *c, struct br_request *r, const struct control_rule *rule,
+static void reply_rule(struct control *c, struct br_request *r, const struct control_override *rule,
                        unsigned status)
 {
     char at[sizeof CONTROL_PATH + 1 + CONTROL_ID_LEN];
     struct br_str json = {0};
     (void)snprintf(at, sizeof at, CONTROL_PATH "/%016llx", (unsigned long long)rule->rule.id);
-    control_put_rule(&json, rule, br_host_mono_ms(c->node->host));
+    control_put_override(&json, rule, br_host_mono_ms(c->node->host));
     br_str_putc(&json, '\n');
     control_reply(r, status, &(struct br_header){"location", at}, &json);
     br_str_release(&json);
@@ -194,7 +194,7 @@ static void refuse_rule(struct call *k)
                             "links by rules");
 }
 
-static void done_add(struct br_errand *e, struct br_host *home)
+static void done_add(struct br_broadcast *e, struct br_host *home)
 {
     struct call *k = call_of(e);
     struct control *c = k->control;
@@ -203,27 +203,27 @@ static void done_add(struct br_errand *e, struct br_host *home)
         refuse_rule(k);
         return;
     }
-    struct control_rule *rule = k->rule;
+    struct control_override *rule = k->rule;
     struct br_request *r = k->request;
     k->rule = NULL;
     call_free(k);
     if (r)
         reply_rule(c, r, rule, 201);
-    control_rules_add(&c->rules, rule);
+    control_overrides_add(&c->rules, rule);
 }
 
-void control_call_add(struct control *c, struct br_request *r, struct control_rule *rule)
+void control_call_add(struct control *c, struct br_request *r, struct control_override *rule)
 {
     uint64_t wait_s;
     char after[24];
     struct call *k = call_new(c, r);
     if (!k) {
-        control_rule_free(rule);
+        control_override_free(rule);
         busy(r);
         return;
     }
-    if (control_rules_admit(&c->rules, rule, &wait_s)) {
-        control_rule_free(rule);
+    if (control_overrides_admit(&c->rules, rule, &wait_s)) {
+        control_override_free(rule);
         call_free(k);
         (void)snprintf(after, sizeof after, "%llu", (unsigned long long)wait_s);
         control_reply_error(r, 429, &(struct br_header){"retry-after", after}, NULL,
@@ -231,8 +231,8 @@ void control_call_add(struct control *c, struct br_request *r, struct control_ru
         return;
     }
     k->rule = rule;
-    k->errand.visit = visit_add;
-    k->errand.done = done_add;
+    k->broadcast.visit = visit_add;
+    k->broadcast.done = done_add;
     send(k);
 }
 
@@ -249,13 +249,13 @@ static void on_collected(const struct br_collected *collected, void *arg)
     br_str_release(&row);
 }
 
-static void visit_list(struct br_errand *e, struct br_host *host)
+static void visit_list(struct br_broadcast *e, struct br_host *host)
 {
     struct call *k = call_of(e);
     unsigned step = br_shed_step(host);
     if (step > k->step)
         k->step = step;
-    br_tune_list(host, on_collected, k);
+    br_override_list(host, on_collected, k);
 }
 
 static void put_rows(struct br_str *out, const struct call *k)
@@ -274,17 +274,17 @@ static void put_rules(struct br_str *out, struct control *c)
     uint64_t now = br_host_mono_ms(c->node->host);
     bool first = true;
     for (struct br_list *l = c->rules.list.next; l != &c->rules.list; l = l->next) {
-        const struct control_rule *r = br_container_of(l, struct control_rule, link);
+        const struct control_override *r = br_container_of(l, struct control_override, link);
         if (r->rule.until_ms <= now)
             continue;
         if (!first)
             br_str_putc(out, ',');
-        control_put_rule(out, r, now);
+        control_put_override(out, r, now);
         first = false;
     }
 }
 
-static void done_list(struct br_errand *e, struct br_host *home)
+static void done_list(struct br_broadcast *e, struct br_host *home)
 {
     struct call *k = call_of(e);
     struct br_request *r = k->request;
@@ -316,7 +316,7 @@ void control_call_list(struct control *c, struct br_request *r)
         busy(r);
         return;
     }
-    k->errand.visit = visit_list;
-    k->errand.done = done_list;
+    k->broadcast.visit = visit_list;
+    k->broadcast.done = done_list;
     send(k);
 }

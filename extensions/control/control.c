@@ -28,7 +28,7 @@ static const struct br_option options[] = {
     BR_BOOL(struct control_config, allow_remote, false,
             "listen on an address that is not loopback"),
     BR_STRINGS(struct control_config, allowed_hosts, BR_HOSTS_HELP),
-    BR_INT(struct control_config, max_rules, 16, 1, BR_RULES_MAX, "rules that hold at a time"),
+    BR_INT(struct control_config, max_rules, 16, 1, BR_OVERRIDES_MAX, "rules that hold at a time"),
     BR_DURATION(struct control_config, max_duration, "1h", "longest duration of a rule"),
     BR_OPT_END,
 };
@@ -160,7 +160,7 @@ static bool is_json(const struct br_request *r)
 }
 
 /* Refuses what needs no look at the body. */
-static void begin(struct br_service *self, struct br_request *r)
+static void begin(struct br_handler *self, struct br_request *r)
 {
     struct control *c = br_container_of(self, struct control, service);
     enum method method = method_of(r);
@@ -185,13 +185,13 @@ static void begin(struct br_service *self, struct br_request *r)
 
 static void get_rule(struct control *c, struct br_request *r, uint64_t id)
 {
-    const struct control_rule *rule = control_rules_find(&c->rules, id);
+    const struct control_override *rule = control_overrides_find(&c->rules, id);
     struct br_str json = {0};
     if (!rule) {
         control_reply_error(r, 404, NULL, NULL, "there is no such rule; it may have ended");
         return;
     }
-    control_put_rule(&json, rule, br_host_mono_ms(c->node->host));
+    control_put_override(&json, rule, br_host_mono_ms(c->node->host));
     br_str_putc(&json, '\n');
     control_reply(r, 200, NULL, &json);
     br_str_release(&json);
@@ -200,7 +200,7 @@ static void get_rule(struct control *c, struct br_request *r, uint64_t id)
 static void post(struct control *c, struct br_request *r)
 {
     const struct control_config *config = c->node->config;
-    struct control_rule *rule = NULL;
+    struct control_override *rule = NULL;
     struct br_err err = {0};
     int rc = r->body ? control_read((const char *)r->body->data, r->body->len,
                                     config->max_duration, &rule, &err)
@@ -234,7 +234,7 @@ static void take(struct control *c, struct br_request *r, uint64_t id, const cha
         control_call_list(c, r);
 }
 
-static void body(struct br_service *self, struct br_request *r)
+static void body(struct br_handler *self, struct br_request *r)
 {
     struct control *c = br_container_of(self, struct control, service);
     struct br_arena arena;
@@ -255,7 +255,7 @@ static void body(struct br_service *self, struct br_request *r)
     br_arena_release(&arena);
 }
 
-static void gone(struct br_service *self, struct br_request *r)
+static void gone(struct br_handler *self, struct br_request *r)
 {
     (void)self;
     control_call_gone(r);
@@ -268,12 +268,12 @@ static int create(struct br_node *node, struct br_err *err)
     struct control *c = node->state;
     c->node = node;
     const struct control_config *config = node->config;
-    c->service = (struct br_service){begin, body, gone};
+    c->service = (struct br_handler){begin, body, gone};
     c->hosts = (struct br_hosts){config->endpoint, config->transport, &config->allowed_hosts};
     c->refused = br_node_metric(node, BR_COUNTER, "braid_control_unauthorized", NULL, NULL);
     c->throttled = br_node_metric(node, BR_COUNTER, "braid_control_throttled", NULL, NULL);
     br_list_init(&c->calls);
-    if (control_rules_init(&c->rules, node))
+    if (control_overrides_init(&c->rules, node))
         return br_err_set(err, BR_ENOMEM, "out of memory");
     return 0;
 }
@@ -312,7 +312,7 @@ static void destroy(struct br_node *node)
     struct control *c = node->state;
     br_server_free(c->server);
     control_calls_release(c);
-    control_rules_release(&c->rules);
+    control_overrides_release(&c->rules);
 }
 
 extern const struct br_component br_control_extension;

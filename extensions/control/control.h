@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the control extension share. The API is HTTP with JSON: control.c has the life,
- * the door and the paths, read.c makes a rule of a request's body, rules.c keeps the rules that
+ * the listener and the paths, read.c makes a rule of a request's body, rules.c keeps the rules that
  * hold, call.c carries what is asked to all workers and back, reply.c writes the answers.
  *
  * The list of rules is the first worker's alone. Each worker's components hold copies of what they
@@ -13,8 +13,8 @@
 #include "net/hosts.h"
 #include "net/server.h"
 #include "pipeline/component.h"
-#include "pipeline/errand.h"
-#include "pipeline/tune.h"
+#include "pipeline/broadcast.h"
+#include "pipeline/override.h"
 
 #define CONTROL_PATH "/v1/profiling"
 #define CONTROL_BODY_MAX 8192
@@ -37,61 +37,61 @@ struct control_config {
 
 /* --- Rules (rules.c) -------------------------------------------------------------------------- */
 
-struct control_rule {
+struct control_override {
     struct br_list link;
-    struct br_rule rule;   /* its texts are in the arena */
+    struct br_override rule;   /* its texts are in the arena */
     struct br_arena arena;
     uint64_t duration_ms; /* not 0 */
     uint64_t since_ns, until_ns; /* unix, for people */
 };
 
-struct control_rules {
+struct control_overrides {
     struct br_node *node;
     struct br_list list;
     size_t n; /* with those that are on their way to the workers */
     struct br_timer end;
 };
 
-void control_rule_free(struct control_rule *r); /* accepts NULL */
+void control_override_free(struct control_override *r); /* accepts NULL */
 
 /* Returns 0 or BR_ENOMEM. */
-int control_rules_init(struct control_rules *rs, struct br_node *node);
-void control_rules_release(struct control_rules *rs); /* accepts a zeroed one */
+int control_overrides_init(struct control_overrides *rs, struct br_node *node);
+void control_overrides_release(struct control_overrides *rs); /* accepts a zeroed one */
 
-/* Gives a rule its id and its times. It counts from here to control_rules_forget or its end. Returns
+/* Gives a rule its id and its times. It counts from here to control_overrides_forget or its end. Returns
  * 0, or BR_EFULL with the seconds until a rule ends in `*ret_wait_s`. */
-int control_rules_admit(struct control_rules *rs, struct control_rule *r, uint64_t *ret_wait_s);
+int control_overrides_admit(struct control_overrides *rs, struct control_override *r, uint64_t *ret_wait_s);
 
 /* Puts an admitted rule, which it takes, into the list, or frees it instead. */
-void control_rules_add(struct control_rules *rs, struct control_rule *r);
-void control_rules_forget(struct control_rules *rs, struct control_rule *r);
+void control_overrides_add(struct control_overrides *rs, struct control_override *r);
+void control_overrides_forget(struct control_overrides *rs, struct control_override *r);
 
 /* The rule that holds with this id, or NULL. */
-struct control_rule *control_rules_find(struct control_rules *rs, uint64_t id);
+struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id);
 
 /* The ids of the rules that hold: of rule `id` (0: all), of `service` (NULL: whatever it is for).
  * Returns how many. */
-size_t control_rules_match(struct control_rules *rs, uint64_t id, const char *service,
-                           uint64_t ret[BR_RULES_MAX]);
+size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
+                           uint64_t ret[BR_OVERRIDES_MAX]);
 
 /* Takes a rule out of the list; nothing when it has ended. */
-void control_rules_end(struct control_rules *rs, uint64_t id);
+void control_overrides_end(struct control_overrides *rs, uint64_t id);
 
 /* --- Bodies (read.c) -------------------------------------------------------------------------- */
 
 /* A rule out of JSON. Returns 0, BR_ENOMEM, or BR_EINVAL with the field in err->path and a
  * sentence. */
-int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_rule **ret,
+int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_override **ret,
                  struct br_err *err);
 
 /* --- Calls (call.c) --------------------------------------------------------------------------- */
 
 struct control {
-    struct br_service service;
+    struct br_handler service;
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
-    struct control_rules rules;
+    struct control_overrides rules;
     struct br_list calls;
     size_t n_calls;
     struct br_log_limit log_limit;
@@ -103,7 +103,7 @@ struct control {
 };
 
 /* Each carries a request to the workers, and answers it. The first takes the rule. */
-void control_call_add(struct control *c, struct br_request *r, struct control_rule *rule);
+void control_call_add(struct control *c, struct br_request *r, struct control_override *rule);
 void control_call_end(struct control *c, struct br_request *r, uint64_t id, const char *service);
 void control_call_list(struct control *c, struct br_request *r);
 void control_call_gone(struct br_request *r);
@@ -119,5 +119,5 @@ void control_reply_error(struct br_request *r, unsigned status, const struct br_
     __attribute__((format(printf, 5, 6)));
 
 bool control_parse_id(const char *text, uint64_t *ret);
-void control_put_rule(struct br_str *out, const struct control_rule *r, uint64_t now_ms);
+void control_put_override(struct br_str *out, const struct control_override *r, uint64_t now_ms);
 void control_put_collected(struct br_str *out, const struct br_collected *c);

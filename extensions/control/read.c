@@ -18,7 +18,7 @@
 
 struct reading {
     struct br_json_tree tree;
-    struct control_rule *rule;
+    struct control_override *rule;
     uint64_t max_duration_ns;
     struct br_err *err;
 };
@@ -62,12 +62,12 @@ static int read_service(struct reading *x, const struct br_json_node *v)
 
 static int read_target(struct reading *x, const struct br_json_node *v)
 {
-    return read_text(x, v, BR_RULE_TEXT_MAX, &x->rule->rule.target);
+    return read_text(x, v, BR_OVERRIDE_TEXT_MAX, &x->rule->rule.target);
 }
 
 static int read_types(struct reading *x, const struct br_json_node *v)
 {
-    struct br_rule *rule = &x->rule->rule;
+    struct br_override *rule = &x->rule->rule;
     if (v->type != BR_JSON_ARRAY || v->len == 0 || v->len > TYPES_MAX)
         return br_err_set(x->err, BR_EINVAL, "must be a list of 1 to %d strings", TYPES_MAX);
     const char **types = br_arena_calloc(&x->rule->arena, v->len, sizeof *types);
@@ -210,7 +210,7 @@ static int read_object(struct reading *x)
     return 0;
 }
 
-int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_rule **ret,
+int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct control_override **ret,
                  struct br_err *err)
 {
     struct reading x = {.max_duration_ns = max_duration_ns, .err = err};
@@ -229,7 +229,7 @@ int control_read(const char *text, size_t len, uint64_t max_duration_ns, struct 
     }
     br_json_tree_release(&x.tree);
     if (rc)
-        control_rule_free(x.rule);
+        control_override_free(x.rule);
     else
         *ret = x.rule;
     return rc;

@@ -103,9 +103,9 @@ static void put_time(struct br_str *out, const char *name, uint64_t unix_ns)
     br_str_printf(out, ",\"%s\":\"%s.%03uZ\"", name, text, (unsigned)(unix_ns / 1000000 % 1000));
 }
 
-void control_put_rule(struct br_str *out, const struct control_rule *r, uint64_t now_ms)
+void control_put_override(struct br_str *out, const struct control_override *r, uint64_t now_ms)
 {
-    const struct br_rule *rule = &r->rule;
+    const struct br_override *rule = &r->rule;
     uint64_t left_ms = rule->until_ms > now_ms ? rule->until_ms - now_ms : 0;
     br_str_puts(out, "{\"id\":\"");
     reply_put_id(out, rule->id);

@@ -29,7 +29,7 @@ struct config {
 };
 
 struct state {
-    struct br_service service;
+    struct br_handler service;
     struct br_node *node;
     struct br_server *server;
     struct br_hosts hosts;
@@ -152,7 +152,7 @@ static bool path_matches(const char *pattern, const char *path)
     return pattern[len - 1] == '/' ? strncmp(pattern, path, len) == 0 : strcmp(pattern, path) == 0;
 }
 
-static void begin(struct br_service *self, struct br_request *r)
+static void begin(struct br_handler *self, struct br_request *r)
 {
     const struct state *s = br_container_of(self, struct state, service);
     const struct config *c = s->node->config;
@@ -183,7 +183,7 @@ static void begin(struct br_service *self, struct br_request *r)
 }
 
 /* Every request is answered in begin. */
-static void body(struct br_service *self, struct br_request *r)
+static void body(struct br_handler *self, struct br_request *r)
 {
     (void)self;
     (void)r;
@@ -196,7 +196,7 @@ static int create(struct br_node *node, struct br_err *err)
     struct state *s = node->state;
     const struct config *c = node->config;
     s->node = node;
-    s->service = (struct br_service){begin, body, body};
+    s->service = (struct br_handler){begin, body, body};
     s->hosts = (struct br_hosts){c->endpoint, c->transport, &c->allowed_hosts};
     s->headers = br_calloc(c->response_headers.n, sizeof *s->headers);
     if (!s->headers)

@@ -31,7 +31,7 @@ struct run {
     struct br_pool *pool;
     const char *metadata;
     struct br_arena arena;
-    struct br_extension extension;
+    struct br_additions extension;
     struct br_map *known;   /* struct outcome by list */
     struct br_map *entries; /* of long values: their indices, by key and value */
     struct br_value_memo memo;
@@ -47,7 +47,7 @@ static uint32_t make_entry(struct run *r, const struct br_attribute *a)
 {
     uint32_t key = a->key_string;
     if (!key)
-        key = br_extension_add(&r->extension, BR_TABLE_STRING, a->key, a->key_len);
+        key = br_additions_add(&r->extension, BR_TABLE_STRING, a->key, a->key_len);
     uint8_t *entry = br_arena_alloc(&r->state->scratch, a->value.len + 6 * BR_VARINT_MAX);
     if (!entry) {
         r->extension.no_memory = true;
@@ -60,7 +60,7 @@ static uint32_t make_entry(struct run *r, const struct br_attribute *a)
         p = br_put_varint(p, BR_TAG(BR_ATTRIBUTE_UNIT, BR_WIRE_VARINT));
         p = br_put_varint(p, a->unit);
     }
-    return br_extension_add(&r->extension, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+    return br_additions_add(&r->extension, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
 /* The entry of an attribute that the rules made. A unit belongs to a number. */
@@ -198,13 +198,13 @@ int attributes_profiles(struct br_node *node, struct br_item *item)
     struct run r = {
         .state = s, .config = node->config, .pool = node->host->pool, .metadata = item->metadata};
     br_arena_init(&r.arena, ARENA_MAX);
-    br_extension_init(&r.extension, &r.arena, &s->matcher.view);
+    br_additions_init(&r.extension, &r.arena, &s->matcher.view);
     r.memo.arena = &r.arena;
     s->list.memo = &r.memo;
     int rc = br_item_rewrite(item, levels[r.config->apply_to], on_message, &r);
     if (!rc && r.extension.fields.len)
         rc = br_item_rewrite_dictionary(item, &s->matcher.view, nothing, &r.extension.fields);
-    br_extension_release(&r.extension);
+    br_additions_release(&r.extension);
     rc = rc == BR_ENOMEM ? br_arena_why(&r.arena) : rc;
     s->list.memo = NULL;
     br_value_memo_release(&r.memo);

@@ -20,35 +20,35 @@
 #define OTHER_VALUE "_other"
 #define SEEN_MAX (1u << 20) /* about further ones is asked each time */
 
-void join_extension_init(struct join_extension *extension, struct br_arena *arena,
+void join_additions_init(struct join_additions *extension, struct br_arena *arena,
                          const struct br_dictionary_view *view)
 {
-    *extension = (struct join_extension){0};
-    br_extension_init(&extension->made, arena, view);
+    *extension = (struct join_additions){0};
+    br_additions_init(&extension->made, arena, view);
 }
 
-void join_extension_release(struct join_extension *extension)
+void join_additions_release(struct join_additions *extension)
 {
-    br_extension_release(&extension->made);
+    br_additions_release(&extension->made);
     br_map_free(extension->seen, NULL);
     extension->seen = NULL;
 }
 
-static uint32_t extension_make_attribute(struct join_extension *extension, unsigned key,
+static uint32_t extension_make_attribute(struct join_additions *extension, unsigned key,
                                          const char *name, const void *value, size_t len)
 {
     uint8_t any[JOIN_VALUE_MAX + BR_VARINT_MAX], entry[JOIN_VALUE_MAX + 4 * BR_VARINT_MAX];
     if (!extension->keys[key])
         extension->keys[key] =
-            br_extension_add(&extension->made, BR_TABLE_STRING, name, strlen(name));
+            br_additions_add(&extension->made, BR_TABLE_STRING, name, strlen(name));
     size_t any_len = (size_t)(br_put_len(any, 1, value, len) - any);
     uint8_t *p = br_put_varint(entry, BR_TAG(1, BR_WIRE_VARINT));
     p = br_put_varint(p, extension->keys[key]);
     p = br_put_len(p, 2, any, any_len);
-    return br_extension_add(&extension->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
+    return br_additions_add(&extension->made, BR_TABLE_ATTRIBUTE, entry, (size_t)(p - entry));
 }
 
-static uint32_t extension_other(struct join_extension *extension, unsigned key, const char *name)
+static uint32_t extension_other(struct join_additions *extension, unsigned key, const char *name)
 {
     if (!extension->others[key])
         extension->others[key] =
@@ -56,7 +56,7 @@ static uint32_t extension_other(struct join_extension *extension, unsigned key, 
     return extension->others[key];
 }
 
-static void extension_note(struct join_extension *extension, const uint8_t *id, size_t len,
+static void extension_note(struct join_additions *extension, const uint8_t *id, size_t len,
                            uint32_t index)
 {
     void *value = (void *)((uintptr_t)index + 1);
@@ -66,7 +66,7 @@ static void extension_note(struct join_extension *extension, const uint8_t *id, 
         extension->no_memory = true;
 }
 
-uint32_t join_extension_attribute(struct join_extension *extension, unsigned key, const char *name,
+uint32_t join_additions_attribute(struct join_additions *extension, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other)
 {
@@ -86,19 +86,19 @@ uint32_t join_extension_attribute(struct join_extension *extension, unsigned key
     return index - 1;
 }
 
-uint32_t join_extension_link(struct join_extension *extension, const uint8_t *trace_id,
+uint32_t join_additions_link(struct join_additions *extension, const uint8_t *trace_id,
                              const uint8_t *span_id)
 {
     static const uint8_t none[16];
     uint8_t entry[32];
     uint8_t *p = br_put_len(entry, 1, trace_id ? trace_id : none, 16);
     p = br_put_len(p, 2, span_id, 8);
-    return br_extension_add(&extension->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
+    return br_additions_add(&extension->made, BR_TABLE_LINK, entry, (size_t)(p - entry));
 }
 
-int join_extension_write(const struct join_extension *extension, struct br_item *item)
+int join_additions_write(const struct join_additions *extension, struct br_item *item)
 {
-    return extension->no_memory ? BR_ENOMEM : br_extension_write(&extension->made, item);
+    return extension->no_memory ? BR_ENOMEM : br_additions_write(&extension->made, item);
 }
 
 /* --- Labels that go --- */
@@ -228,7 +228,7 @@ struct marking {
 
 /* What samples add up to: of the span, and of it and the spans below it. */
 struct sums {
-    struct join_figures own, all;
+    struct join_totals own, all;
     bool any_own, any;
     bool partial;                      /* samples of some of them were lost */
     struct join_top top[JOIN_TOP_MAX]; /* of `all` */
@@ -284,15 +284,15 @@ static const uint8_t *mark_span_id_of(const struct br_span *span)
     return (const uint8_t *)&span->head.span_id;
 }
 
-static void mark_add_share(const struct join_figures *share, struct join_figures *into,
+static void mark_add_share(const struct join_totals *share, struct join_totals *into,
                            struct join_top *into_top)
 {
-    join_figures_add(into, share);
-    join_figures_add_top(into, into_top, JOIN_TOP_MAX, share, join_figures_top(share));
+    join_totals_add(into, share);
+    join_totals_add_top(into, into_top, JOIN_TOP_MAX, share, join_totals_top(share));
 }
 
 /* What a span of the part at hand has of the samples that name none; NULL: nothing. */
-static const struct join_figures *mark_inferred(struct marking *marking, const uint8_t *trace_id,
+static const struct join_totals *mark_inferred(struct marking *marking, const uint8_t *trace_id,
                                                 const uint8_t *span_id, uint32_t thread)
 {
     struct join_identity where = marking->where;
@@ -304,22 +304,22 @@ static const struct join_figures *mark_inferred(struct marking *marking, const u
 
 /* Adds what one span has of its own: figures, and its share of what was taken. */
 static bool mark_add_own(struct marking *marking, const struct br_span *span,
-                         const struct join_local *local, uint32_t i, struct join_figures *into,
+                         const struct join_local *local, uint32_t i, struct join_totals *into,
                          struct join_top *into_top)
 {
     const struct join_relative *relative = &local->spans[i];
-    const struct join_figures *share = join_locals_share(&marking->locals, local, i);
-    struct join_figures figures;
+    const struct join_totals *share = join_locals_share(&marking->locals, local, i);
+    struct join_totals figures;
     struct join_top top[JOIN_TOP_MAX];
     bool any =
-        relative->figures && join_table_figures(marking->join->table, span->head.trace_id,
+        relative->figures && join_table_totals(marking->join->table, span->head.trace_id,
                                                 (const uint8_t *)&relative->span_id, &figures, top);
     if (any) {
         marking->locals.steps += JOIN_STEPS_PER_LOOK + figures.n_top * JOIN_TOP_MAX / 2;
-        join_figures_add(into, &figures);
-        join_figures_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
+        join_totals_add(into, &figures);
+        join_totals_add_top(into, into_top, JOIN_TOP_MAX, &figures, top);
     }
-    const struct join_figures *inferred = mark_inferred(
+    const struct join_totals *inferred = mark_inferred(
         marking, span->head.trace_id, (const uint8_t *)&relative->span_id, relative->thread);
     if (share)
         mark_add_share(share, into, into_top);
@@ -338,7 +338,7 @@ static bool mark_add_own(struct marking *marking, const struct br_span *span,
 static void mark_add_alone(struct marking *marking, const struct br_span *span, struct sums *ret)
 {
     const uint8_t *trace_id = br_span_has_trace(&span->head) ? span->head.trace_id : NULL;
-    ret->any_own = ret->any = join_table_figures(marking->join->table, trace_id,
+    ret->any_own = ret->any = join_table_totals(marking->join->table, trace_id,
                                                  mark_span_id_of(span), &ret->own, ret->top);
     if (ret->any && ret->own.taken && trace_id)
         join_taken_add(&marking->locals, trace_id, mark_span_id_of(span), &ret->own);
@@ -346,7 +346,7 @@ static void mark_add_alone(struct marking *marking, const struct br_span *span, 
     if (marking->infer.table && span->thread)
         join_identity_read(marking->infer.table, span->thread, span->body + span->body_len,
                            SPAN_ATTRIBUTES, NULL, &its);
-    const struct join_figures *inferred =
+    const struct join_totals *inferred =
         trace_id
             ? mark_inferred(marking, trace_id, mark_span_id_of(span), its.hashes[JOIN_THREAD_ID])
             : NULL;
@@ -430,7 +430,7 @@ static void mark_add_top(struct marking *marking, struct sums *sums, struct br_a
             br_add_texts(&marking->arena, addition, SPAN_ATTRIBUTES, keys[MARK_TOP], names, n);
 }
 
-static void mark_add_types(struct marking *marking, const struct join_figures *figures,
+static void mark_add_types(struct marking *marking, const struct join_totals *figures,
                            struct br_addition *addition)
 {
     struct br_str types = {.max = 2048};
@@ -447,7 +447,7 @@ static void mark_add_figures(struct marking *marking, const struct br_span *span
                              struct br_addition *addition)
 {
     static const uint8_t none[16];
-    enum join_measure measure = join_figures_measure(&sums->all);
+    enum join_measure measure = join_totals_measure(&sums->all);
     if (memcmp(sums->all.profile_id, none, sizeof none) != 0)
         mark_add_hex(marking, addition, MARK_PROFILE_ID, sums->all.profile_id, 16);
     else if (br_span_has_trace(&span->head))

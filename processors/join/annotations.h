@@ -12,8 +12,8 @@
 
 #define JOIN_KEYS_MAX 18 /* span.name, 16 more, and profile.join */
 
-struct join_extension {
-    struct br_extension made;
+struct join_additions {
+    struct br_additions made;
     uint32_t keys[JOIN_KEYS_MAX];   /* string index of each key; 0: not there yet */
     uint32_t others[JOIN_KEYS_MAX]; /* attribute index of each key's `_other` */
     struct br_map *seen;            /* attribute indices + 1 by key number and value */
@@ -21,21 +21,21 @@ struct join_extension {
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void join_extension_init(struct join_extension *extension, struct br_arena *arena,
+void join_additions_init(struct join_additions *extension, struct br_arena *arena,
                          const struct br_dictionary_view *view);
-void join_extension_release(struct join_extension *extension);
+void join_additions_release(struct join_additions *extension);
 
 /* Says whether a value that is new to the extension may be used for key number `key`. */
 typedef bool join_allowed_fn(void *arg, unsigned key, const uint8_t *value, size_t len);
 
 /* The index of an attribute with a text (at most JOIN_VALUE_MAX bytes) and key number `key`, called
  * `name`; where `allowed` says no it is `_other`, and `*ret_other` true. */
-uint32_t join_extension_attribute(struct join_extension *extension, unsigned key, const char *name,
+uint32_t join_additions_attribute(struct join_additions *extension, unsigned key, const char *name,
                                   const uint8_t *value, size_t len, join_allowed_fn *allowed,
                                   void *arg, bool *ret_other);
 
 /* The index of a link; `trace_id` may be NULL. */
-uint32_t join_extension_link(struct join_extension *extension, const uint8_t *trace_id,
+uint32_t join_additions_link(struct join_additions *extension, const uint8_t *trace_id,
                              const uint8_t *span_id);
 
 /* Takes the labels that name a span off the samples for which `drops` says so: their links name
@@ -45,4 +45,4 @@ int join_drop_span_labels(struct br_item *item, const bool *drops, const struct 
                           uint32_t n_labels, struct br_arena *arena);
 
 /* Makes it a part of the item. Returns 0 (also where there is nothing) or BR_ENOMEM. */
-int join_extension_write(const struct join_extension *extension, struct br_item *item);
+int join_additions_write(const struct join_additions *extension, struct br_item *item);

@@ -232,7 +232,7 @@ static void join_release(struct join *join, enum br_signal signal, struct held *
     if (item->waits)
         br_node_forward(join->node, item); /* its sender keeps it */
     else
-        br_keeper_send(join->keepers[signal], item);
+        br_redelivery_send(join->redeliveries[signal], item);
 }
 
 /* Releases what is due at `ms`. Profiles first: what they bring, the spans of that moment get. */
@@ -280,7 +280,7 @@ static bool join_may_hold(struct join *join, const struct br_item *item)
     size_t ours = join->held_bytes,
            most = (size_t)join->config->hold_max_bytes / join->node->host->n_workers;
     for (int s = 0; s < BR_SIGNALS; s++)
-        ours += br_keeper_bytes(join->keepers[s]);
+        ours += br_redelivery_bytes(join->redeliveries[s]);
     if (!join->node->draining && ours + item->size <= most)
         return true;
     *join->hold_full += item->n_items;
@@ -398,7 +398,7 @@ static void join_on_kept_end(void *arg)
     struct join *join = arg;
     bool idle = join->node->draining;
     for (int s = 0; s < BR_SIGNALS; s++)
-        idle = idle && br_list_empty(&join->held[s]) && br_keeper_idle(join->keepers[s]);
+        idle = idle && br_list_empty(&join->held[s]) && br_redelivery_idle(join->redeliveries[s]);
     if (idle)
         br_node_drained(join->node);
 }
@@ -473,9 +473,9 @@ static bool join_make_parts(struct join *join)
     for (int s = 0; s < BR_SIGNALS; s++) {
         br_list_init(&join->held[s]);
         join->output[s].consume = join_output;
-        join->keepers[s] = br_keeper_new(node, &join->output[s], false, join_on_kept_end, join);
+        join->redeliveries[s] = br_redelivery_new(node, &join->output[s], false, join_on_kept_end, join);
     }
-    return join->table && join->keepers[0] && join->keepers[1] &&
+    return join->table && join->redeliveries[0] && join->redeliveries[1] &&
            join_policy_init(&join->policy, join->config->keep) == 0 &&
            join_span_metrics_init(&join->span_metrics, &join->config->span_metrics, node,
                                   join->table) == 0;
@@ -541,12 +541,12 @@ static void join_destroy(struct br_node *node)
         while (join->held[s].next && (list = br_list_shift(&join->held[s]))) {
             struct held *held = br_container_of(list, struct held, link);
             if (!held->item->waits)
-                br_keep_end(node, held->item);
+                br_redelivery_end(node, held->item);
             br_item_retry(held->item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
             br_free(held->memo);
             br_free(held);
         }
-        br_keeper_free(join->keepers[s]);
+        br_redelivery_free(join->redeliveries[s]);
     }
     join_span_metrics_release(&join->span_metrics);
     join_policy_release(&join->policy);

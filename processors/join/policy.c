@@ -9,13 +9,13 @@
 
 /* --- Rules at run time ------------------------------------------------------------------ */
 
-static struct join_rules *rules_of_tunable(struct br_tunable *t)
+static struct join_overrides *rules_of_tunable(struct br_overridable *t)
 {
-    return br_container_of(t, struct join_rules, tunable);
+    return br_container_of(t, struct join_overrides, overridable);
 }
 
 /* Takes out the rule `id`, and those that have ended. */
-static void rules_sweep(struct join_rules *rules, uint64_t id)
+static void rules_sweep(struct join_overrides *rules, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(rules->node->host);
     for (size_t i = rules->n; i-- > 0;)
@@ -23,18 +23,18 @@ static void rules_sweep(struct join_rules *rules, uint64_t id)
             rules->rules[i] = rules->rules[--rules->n];
 }
 
-static int rules_apply(struct br_tunable *tunable, const struct br_rule *rule, struct br_err *err)
+static int rules_apply(struct br_overridable *overridable, const struct br_override *rule, struct br_err *err)
 {
-    struct join_rules *rules = rules_of_tunable(tunable);
+    struct join_overrides *rules = rules_of_tunable(overridable);
     size_t len = rule->service ? strlen(rule->service) : 0;
     rules_sweep(rules, rule->id);
-    if (!rules->asked || !rule->keep || len > JOIN_RULE_SERVICE_MAX ||
+    if (!rules->asked || !rule->keep || len > JOIN_OVERRIDE_SERVICE_MAX ||
         rule->until_ms <= br_host_mono_ms(rules->node->host))
         return 0;
-    if (rules->n == BR_RULES_MAX)
-        return br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_RULES_MAX);
-    struct join_rule *r = &rules->rules[rules->n++];
-    *r = (struct join_rule){.id = rule->id,
+    if (rules->n == BR_OVERRIDES_MAX)
+        return br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
+    struct join_override *r = &rules->rules[rules->n++];
+    *r = (struct join_override){.id = rule->id,
                             .until_ms = rule->until_ms,
                             .sampling_percentage = rule->sampling_percentage,
                             .slow_threshold_ns = rule->slow_threshold_ns,
@@ -44,16 +44,16 @@ static int rules_apply(struct br_tunable *tunable, const struct br_rule *rule, s
     return 1;
 }
 
-static void rules_withdraw(struct br_tunable *tunable, uint64_t id)
+static void rules_withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    rules_sweep(rules_of_tunable(tunable), id);
+    rules_sweep(rules_of_tunable(overridable), id);
 }
 
-static void rules_list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+static void rules_list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
 {
-    const struct join_rules *rules = br_container_of(t, struct join_rules, tunable);
+    const struct join_overrides *rules = br_container_of(t, struct join_overrides, overridable);
     uint64_t now = br_host_mono_ms(rules->node->host);
-    char service[JOIN_RULE_SERVICE_MAX + 1] = "";
+    char service[JOIN_OVERRIDE_SERVICE_MAX + 1] = "";
     struct br_collected collected = {.component = rules->node->id,
                                      .service = service,
                                      .target = "",
@@ -61,7 +61,7 @@ static void rules_list(const struct br_tunable *t, br_collected_fn *fn, void *ar
                                      .state = rules->asked ? "some" : "all"};
     fn(&collected, arg);
     for (size_t i = 0; i < rules->n; i++) {
-        const struct join_rule *rule = &rules->rules[i];
+        const struct join_override *rule = &rules->rules[i];
         if (rule->until_ms <= now)
             continue;
         memcpy(service, rule->service, rule->service_len);
@@ -73,22 +73,22 @@ static void rules_list(const struct br_tunable *t, br_collected_fn *fn, void *ar
     }
 }
 
-static const struct br_tunable_ops ops = {rules_apply, rules_withdraw, rules_list};
+static const struct br_overridable_ops ops = {rules_apply, rules_withdraw, rules_list};
 
-void join_rules_start(struct join_rules *rules, const struct br_node *node, bool asked)
+void join_overrides_start(struct join_overrides *rules, const struct br_node *node, bool asked)
 {
-    rules->tunable.ops = &ops;
+    rules->overridable.ops = &ops;
     rules->node = node;
     rules->asked = asked;
-    br_tunable_register(&rules->tunable, node->host);
+    br_overridable_register(&rules->overridable, node->host);
 }
 
-void join_rules_stop(struct join_rules *rules)
+void join_overrides_stop(struct join_overrides *rules)
 {
-    br_tunable_unregister(&rules->tunable);
+    br_overridable_unregister(&rules->overridable);
 }
 
-static bool rules_keeps(const struct join_rule *rule, const void *service, size_t service_len,
+static bool rules_keeps(const struct join_override *rule, const void *service, size_t service_len,
                         const uint8_t *trace_id, uint64_t duration_ns)
 {
     if (rule->service_len &&
@@ -100,7 +100,7 @@ static bool rules_keeps(const struct join_rule *rule, const void *service, size_
            (trace_id && br_trace_sampled(trace_id, rule->sampling_percentage));
 }
 
-bool join_rules_keep(const struct join_rules *rules, uint64_t now_ms, const void *service,
+bool join_overrides_keep(const struct join_overrides *rules, uint64_t now_ms, const void *service,
                      size_t service_len, const uint8_t *trace_id, uint64_t duration_ns)
 {
     for (size_t i = 0; i < rules->n; i++)
@@ -152,12 +152,12 @@ int join_policy_init(struct join_policy *policy, const struct join_keep *keep)
 
 void join_policy_start(struct join_policy *policy, const struct br_node *node)
 {
-    join_rules_start(&policy->rules, node, policy->keep != NULL);
+    join_overrides_start(&policy->rules, node, policy->keep != NULL);
 }
 
 void join_policy_release(struct join_policy *policy)
 {
-    join_rules_stop(&policy->rules);
+    join_overrides_stop(&policy->rules);
     br_map_free(policy->names, NULL);
     *policy = (struct join_policy){0};
 }
@@ -181,7 +181,7 @@ enum join_verdict join_policy_of(const struct join_policy *policy, const struct 
     uint64_t duration = span && span->end_ns > span->start_ns ? span->end_ns - span->start_ns : 0;
     if (!keep || (trace_id && br_trace_sampled(trace_id, keep->sampling_percentage)))
         return JOIN_KEEPS;
-    if (join_rules_keep(&policy->rules, now_ms, service, service_len, trace_id, duration))
+    if (join_overrides_keep(&policy->rules, now_ms, service, service_len, trace_id, duration))
         return JOIN_KEEPS;
     if (!span)
         return keep->unknown ? JOIN_KEEPS : JOIN_FOLDS;

@@ -4,7 +4,7 @@
 
 #include "config/option.h"
 #include "pipeline/component.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 #include "processors/join/table/table.h"
 
 /* --- Rules at run time ------------------------------------------------------------------ */
@@ -14,33 +14,33 @@
  * whoever sets them brings to every worker. A rule is void from its time on, whatever else happens.
  */
 
-#define JOIN_RULE_SERVICE_MAX 255 /* bytes; no rule is taken for a longer name */
+#define JOIN_OVERRIDE_SERVICE_MAX 255 /* bytes; no rule is taken for a longer name */
 
 /* Links of the service's samples survive where the span was slow or its trace is sampled. */
-struct join_rule {
+struct join_override {
     uint64_t id;
     uint64_t until_ms;          /* monotonic; the rule holds before it */
     double sampling_percentage; /* of the traces; 100: every link */
     uint64_t slow_threshold_ns; /* spans that last as long; 0: no span for its length */
     uint8_t service_len;        /* 0: all services */
-    char service[JOIN_RULE_SERVICE_MAX];
+    char service[JOIN_OVERRIDE_SERVICE_MAX];
 };
 
-struct join_rules {
-    struct br_tunable tunable;
+struct join_overrides {
+    struct br_overridable overridable;
     const struct br_node *node;
     bool asked; /* the config leaves links away, which rules can bring back */
     size_t n;
-    struct join_rule rules[BR_RULES_MAX];
+    struct join_override rules[BR_OVERRIDES_MAX];
 };
 
 /* Begins to obey; without `asked` no rule is for it, because every link survives anyway. */
-void join_rules_start(struct join_rules *rules, const struct br_node *node, bool asked);
-void join_rules_stop(struct join_rules *rules); /* accepts a zeroed one */
+void join_overrides_start(struct join_overrides *rules, const struct br_node *node, bool asked);
+void join_overrides_stop(struct join_overrides *rules); /* accepts a zeroed one */
 
 /* Whether a rule that holds at `now_ms` keeps the link to a span: of that service, of a trace (16
  * bytes; NULL: not known) and of that length. */
-bool join_rules_keep(const struct join_rules *rules, uint64_t now_ms, const void *service,
+bool join_overrides_keep(const struct join_overrides *rules, uint64_t now_ms, const void *service,
                      size_t service_len, const uint8_t *trace_id, uint64_t duration_ns);
 
 /* --- The policy ------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ extern const struct br_option join_keep_options[];
 struct join_policy {
     const struct join_keep *keep; /* NULL: every link survives */
     struct br_map *names;         /* a span's name -> its join_keep_name */
-    struct join_rules rules;
+    struct join_overrides rules;
 };
 
 /* `keep` may be NULL and is borrowed. Returns 0 or BR_ENOMEM. */

@@ -300,13 +300,13 @@ static uint16_t meaning_type_number(struct join_table *table, struct br_entry ty
     return join_table_type(table, name, br_utf8_valid((const uint8_t *)name, text.len));
 }
 
-void join_meaning_read(struct join_table *table, const struct br_dictionary_view *view,
-                       const uint8_t *p, const uint8_t *end, struct join_meaning *ret)
+void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
+                       const uint8_t *p, const uint8_t *end, struct join_value_type *ret)
 {
     struct br_entry type = {0}, unit = {0}, period_type = {0}, period_unit = {0};
     struct br_field f;
     int64_t period = 0;
-    struct join_meaning meaning = {.measure = JOIN_OTHER};
+    struct join_value_type meaning = {.measure = JOIN_OTHER};
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == 1) {
             meaning_read_value_type(view, &f, &type, &unit);
@@ -348,13 +348,13 @@ void join_meaning_read(struct join_table *table, const struct br_dictionary_view
 struct reader {
     const struct br_dictionary_view *view;
     const struct join_label *labels;
-    struct join_reading *s;
+    struct join_sample_view *s;
 };
 
 static void reading_take_label(void *arg, uint64_t index)
 {
     const struct reader *reader = arg;
-    struct join_reading *reading = reader->s;
+    struct join_sample_view *reading = reader->s;
     if (index >= reader->view->n[BR_TABLE_ATTRIBUTE])
         return;
     const struct join_label *label = &reader->labels[index];
@@ -375,7 +375,7 @@ static void reading_take_label(void *arg, uint64_t index)
 
 static void reading_add_value(void *arg, uint64_t value)
 {
-    struct join_reading *reading = arg;
+    struct join_sample_view *reading = arg;
     reading->n_values++;
     if ((int64_t)value > 0 && __builtin_add_overflow(reading->value, value, &reading->value))
         reading->value = UINT64_MAX;
@@ -441,7 +441,7 @@ static struct link link_read_long(struct join_links *links, uint32_t index)
 
 /* A link beats labels; what it does not say of trace and span it leaves to them. */
 static void reading_take_link(struct join_links *links, uint64_t index,
-                              struct join_reading *reading)
+                              struct join_sample_view *reading)
 {
     if (index == 0 || index >= links->view->n[BR_TABLE_LINK])
         return;
@@ -464,13 +464,13 @@ void join_links_release(struct join_links *links)
     links->known = NULL;
 }
 
-void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
-                     const uint8_t *end, struct join_reading *ret)
+void join_sample_view_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
+                     const uint8_t *end, struct join_sample_view *ret)
 {
     struct reader reader = {links->view, labels, ret};
     struct br_field f;
     uint64_t link = 0;
-    *ret = (struct join_reading){.body = p, .end = end};
+    *ret = (struct join_sample_view){.body = p, .end = end};
     while (p < end && (p = br_field_next(p, end, &f))) {
         if (f.number == STACK)
             ret->stack = (uint32_t)f.value;
@@ -492,7 +492,7 @@ static void reading_put_number(void *arg, uint64_t value)
     *(*at)++ = value;
 }
 
-void join_reading_values(const struct join_reading *reading, uint64_t *ret)
+void join_sample_view_values(const struct join_sample_view *reading, uint64_t *ret)
 {
     const uint8_t *p = reading->body;
     struct br_field f;
@@ -501,7 +501,7 @@ void join_reading_values(const struct join_reading *reading, uint64_t *ret)
             reading_each(&f, reading_put_number, &ret);
 }
 
-void join_reading_times(const struct join_reading *reading, uint64_t *ret)
+void join_sample_view_times(const struct join_sample_view *reading, uint64_t *ret)
 {
     const uint8_t *p = reading->body;
     struct br_field f;
@@ -525,7 +525,7 @@ static bool split_is_common(const struct br_field *field)
 }
 
 /* What the pieces have in common, or only its length. */
-static size_t split_common(const struct join_reading *reading, uint8_t *out)
+static size_t split_common(const struct join_sample_view *reading, uint8_t *out)
 {
     const uint8_t *p = reading->body;
     size_t len = 0;
@@ -567,7 +567,7 @@ static uint8_t *split_put(uint8_t *out, const struct piece *piece)
     return br_put_len(out, TIMES, piece->times, times_len);
 }
 
-uint32_t join_reading_split(const struct join_reading *reading, const uint64_t *times,
+uint32_t join_sample_view_split(const struct join_sample_view *reading, const uint64_t *times,
                             const uint64_t *numbers, struct br_arena *arena,
                             struct br_addition *ret)
 {
@@ -586,7 +586,7 @@ uint32_t join_reading_split(const struct join_reading *reading, const uint64_t *
     if (!common || !values || !out)
         return 0;
     (void)split_common(reading, common);
-    join_reading_values(reading, values);
+    join_sample_view_values(reading, values);
     for (uint64_t i = 0, from = 0; i < n; i++) {
         if (i + 1 < n && numbers[i + 1] == numbers[from])
             continue;

@@ -74,8 +74,8 @@ struct join_label *join_labels_read(struct join_texts *texts, const struct join_
 /* What a profile's values mean, by its type, unit and period: times, periods, or things. */
 
 /* Reads the head of a Profile message. */
-void join_meaning_read(struct join_table *table, const struct br_dictionary_view *view,
-                       const uint8_t *p, const uint8_t *end, struct join_meaning *ret);
+void join_value_type_read(struct join_table *table, const struct br_dictionary_view *view,
+                       const uint8_t *p, const uint8_t *end, struct join_value_type *ret);
 
 /* --- Samples ---------------------------------------------------------------------------- */
 
@@ -90,7 +90,7 @@ struct join_links {
 };
 void join_links_release(struct join_links *l); /* accepts a zeroed one */
 
-struct join_reading {
+struct join_sample_view {
     const uint8_t *body, *end;
     const uint8_t *trace_id, *span_id; /* NULL: none */
     uint8_t trace_number, span_number; /* of the labels that they came from */
@@ -103,13 +103,13 @@ struct join_reading {
 };
 
 /* Reads a Sample message. `labels` is of join_labels_read; NULL: none of them means anything. */
-void join_reading_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
-                     const uint8_t *end, struct join_reading *ret);
+void join_sample_view_of(struct join_links *links, const struct join_label *labels, const uint8_t *p,
+                     const uint8_t *end, struct join_sample_view *ret);
 
 /* Writes the sample in pieces, as fields of a Profile, into `arena`: one for each row of timestamps
  * that have the same number in `numbers`. Says how many; 0: it is one piece, its values are of no
  * timestamp, the pieces would repeat too much of it, or there is no memory. */
-uint32_t join_reading_split(const struct join_reading *reading, const uint64_t *times,
+uint32_t join_sample_view_split(const struct join_sample_view *reading, const uint64_t *times,
                             const uint64_t *numbers, struct br_arena *arena,
                             struct br_addition *ret);
 
@@ -120,8 +120,8 @@ static inline uint64_t join_numbers_cap(uint64_t need)
 }
 
 /* Copies what it counts and when: `n_values` and `n_times` of them. */
-void join_reading_values(const struct join_reading *reading, uint64_t *ret);
-void join_reading_times(const struct join_reading *reading, uint64_t *ret);
+void join_sample_view_values(const struct join_sample_view *reading, uint64_t *ret);
+void join_sample_view_times(const struct join_sample_view *reading, uint64_t *ret);
 
 /* --- Functions -------------------------------------------------------------------------- */
 

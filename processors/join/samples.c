@@ -33,7 +33,7 @@ struct run_scope {
     struct join_service service;
     struct join_identity where;  /* with infer */
     enum join_measure best;      /* with span_metrics: of the profiles of the resource */
-    struct join_meaning meaning; /* of the profile */
+    struct join_value_type meaning; /* of the profile */
 };
 
 /* Which links survive. */
@@ -75,7 +75,7 @@ struct run {
     bool *relabelled;        /* samples whose labels name another span than their link; or NULL */
     struct join_credit credit;
     struct join_infer infer;
-    struct join_extension extension;
+    struct join_additions extension;
     struct run_folding folding;
     struct run_counts counts;
 };
@@ -112,7 +112,7 @@ static void run_credit_found(struct run *run, const struct join_sample *sample)
                     sample);
 }
 
-static struct join_sample run_sample_of(struct run *run, const struct join_reading *reading,
+static struct join_sample run_sample_of(struct run *run, const struct join_sample_view *reading,
                                         bool held)
 {
     struct join_sample sample = {
@@ -123,10 +123,10 @@ static struct join_sample run_sample_of(struct run *run, const struct join_readi
 }
 
 /* Adds the sample to the span that it names. */
-static enum join_result run_add_to(struct run *run, const struct join_reading *reading, bool held)
+static enum join_result run_add_to(struct run *run, const struct join_sample_view *reading, bool held)
 {
     struct join_sample sample = run_sample_of(run, reading, held);
-    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
     enum join_result result = run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
@@ -144,7 +144,7 @@ static bool run_is_open(struct run *run, enum join_result result, const struct j
 }
 
 /* Adds the sample to the span that it names, and its timestamps to what is shared out later. */
-static bool run_take(struct run *run, const struct join_reading *reading, enum join_result *result)
+static bool run_take(struct run *run, const struct join_sample_view *reading, enum join_result *result)
 {
     struct join_sample sample = run_sample_of(run, reading, run->pass == JOIN_PASS_FIRST);
     uint8_t trace[16];
@@ -156,7 +156,7 @@ static bool run_take(struct run *run, const struct join_reading *reading, enum j
                           run->came_ms, &run->counts.tally))
         return false;
     sample.taken = true;
-    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
     *result = run_ask(run, &sample, true);
     if (*result == JOIN_FOUND && run->join->span_metrics.node) {
@@ -167,7 +167,7 @@ static bool run_take(struct run *run, const struct join_reading *reading, enum j
 }
 
 /* Looks the span that the sample names up and, unless that was done before, adds to it. */
-static enum join_result run_look_up(struct run *run, const struct join_reading *reading)
+static enum join_result run_look_up(struct run *run, const struct join_sample_view *reading)
 {
     bool held = run->pass == JOIN_PASS_FIRST, add = run->pass != JOIN_PASS_LAST;
     struct join_sample sample = run_sample_of(run, reading, held);
@@ -205,7 +205,7 @@ static bool run_allows(void *arg, unsigned key, const uint8_t *value, size_t len
 static uint32_t run_index_of(struct run *run, unsigned key, const uint8_t *value, size_t len)
 {
     bool other;
-    uint32_t index = join_extension_attribute(&run->extension, key, run->join->keys[key], value,
+    uint32_t index = join_additions_attribute(&run->extension, key, run->join->keys[key], value,
                                               len, run_allows, run->join, &other);
     run->counts.n_other += other;
     return index;
@@ -245,7 +245,7 @@ static uint8_t *run_addition_room(struct run *run, size_t size)
 }
 
 /* The bytes to append to a sample: attribute indices, and the link that it had not. */
-static struct br_addition run_addition_for(struct run *run, const struct join_reading *reading,
+static struct br_addition run_addition_for(struct run *run, const struct join_sample_view *reading,
                                            bool found, bool inferred)
 {
     uint32_t indices[JOIN_KEYS_MAX], link = 0;
@@ -258,7 +258,7 @@ static struct br_addition run_addition_for(struct run *run, const struct join_re
     size_t len = (size_t)(q - packed), size = n ? br_len_size(2, len) : 0;
     if (!reading->linked || run->link) {
         const uint8_t *trace = found && run->found.has_trace ? run->found.trace : NULL;
-        link = join_extension_link(&run->extension, reading->trace_id ? reading->trace_id : trace,
+        link = join_additions_link(&run->extension, reading->trace_id ? reading->trace_id : trace,
                                    run->link ? run->link : reading->span_id);
         size += 1 + br_varint_size(link);
     }
@@ -299,7 +299,7 @@ static void run_note_folded(struct run *run, uint32_t index, uint16_t type, uint
     run->folding.folded[type].value += (double)value;
 }
 
-static void run_decide_later(struct run *run, uint32_t index, const struct join_reading *reading)
+static void run_decide_later(struct run *run, uint32_t index, const struct join_sample_view *reading)
 {
     if (join_undecided_add(&run->folding.undecided, run->item->n_items, index,
                            run->found.has_trace ? run->found.trace : NULL, reading->span_id,
@@ -307,7 +307,7 @@ static void run_decide_later(struct run *run, uint32_t index, const struct join_
         run->no_memory = true;
 }
 
-static void run_decide(struct run *run, const struct join_reading *reading, bool found)
+static void run_decide(struct run *run, const struct join_sample_view *reading, bool found)
 {
     const struct join_found *f = &run->found;
     const uint8_t *trace = reading->trace_id       ? reading->trace_id
@@ -330,10 +330,10 @@ static void run_decide(struct run *run, const struct join_reading *reading, bool
 
 static void run_decide_span(struct run *run, struct join_undecided_span *span)
 {
-    struct join_figures figures;
-    if (join_table_figures(run->join->table, span->has_trace ? span->trace : NULL, span->span,
+    struct join_totals figures;
+    if (join_table_totals(run->join->table, span->has_trace ? span->trace : NULL, span->span,
                            &figures, NULL) &&
-        join_figures_cpu_ns(&figures) > run->join->policy.keep->cpu_threshold)
+        join_totals_cpu_ns(&figures) > run->join->policy.keep->cpu_threshold)
         return;
     span->folds = true;
     run->folding.folded[span->type].samples += span->samples;
@@ -372,7 +372,7 @@ static void run_fold(struct run *run)
 
 /* A sample that named its local root, and was taken in one span below it, leaves with that span's
  * link and name, where the config says so. */
-static void run_relink(struct run *run, const struct join_reading *reading)
+static void run_relink(struct run *run, const struct join_sample_view *reading)
 {
     if (run->join->config->local_root.link != JOIN_LINK_SPAN || !reading->n_times)
         return;
@@ -388,7 +388,7 @@ static void run_relink(struct run *run, const struct join_reading *reading)
     join_table_find(run->join->table, run->found.trace, span, join_found_copy, &run->found);
 }
 
-static void run_linked_sample(struct run *run, const struct join_reading *reading, uint8_t *memo,
+static void run_linked_sample(struct run *run, const struct join_sample_view *reading, uint8_t *memo,
                               struct br_addition *addition)
 {
     enum join_result result = run->pass == JOIN_PASS_LAST && *memo == JOIN_TOO_LATE
@@ -411,7 +411,7 @@ static void run_linked_sample(struct run *run, const struct join_reading *readin
 }
 
 /* What the sample says of where it was taken, and else its resource. */
-static struct join_identity run_where(const struct run *run, const struct join_reading *reading)
+static struct join_identity run_where(const struct run *run, const struct join_sample_view *reading)
 {
     struct join_identity where = run->scope.where;
     for (unsigned i = 0; i < JOIN_WHERES; i++)
@@ -420,7 +420,7 @@ static struct join_identity run_where(const struct run *run, const struct join_r
 }
 
 /* The table shares it out when spans of the thread leave. */
-static void run_take_inferable(struct run *run, const struct join_reading *reading,
+static void run_take_inferable(struct run *run, const struct join_sample_view *reading,
                                const struct join_identity *where)
 {
     const struct join_thread_ids ids = join_thread_ids_of(where);
@@ -432,11 +432,11 @@ static void run_take_inferable(struct run *run, const struct join_reading *readi
 }
 
 /* Notes the CPU time of a sample that was inferred, whose figures are shared out by the table. */
-static enum join_result run_note_inferred(struct run *run, const struct join_reading *reading)
+static enum join_result run_note_inferred(struct run *run, const struct join_sample_view *reading)
 {
     struct join_sample sample = run_sample_of(run, reading, true);
     sample.taken = true;
-    join_meaning_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
+    join_value_type_apply(&run->scope.meaning, reading->value, reading->n_values, reading->n_times,
                        &sample);
     enum join_result result = run_ask(run, &sample, true);
     if (result == JOIN_FOUND && run->join->span_metrics.node)
@@ -446,7 +446,7 @@ static enum join_result run_note_inferred(struct run *run, const struct join_rea
 
 /* Whether the sample, which names no span, was taken in one all the same. Only the last pass adds
  * something: what fits a sample first may not be the only one when its item leaves. */
-static bool run_infer_sample(struct run *run, struct join_reading *reading,
+static bool run_infer_sample(struct run *run, struct join_sample_view *reading,
                              struct br_addition *addition)
 {
     struct join_identity where = run_where(run, reading);
@@ -480,8 +480,8 @@ static bool run_infer_sample(struct run *run, struct join_reading *reading,
 static void run_sample(struct run *run, const uint8_t *p, const uint8_t *end,
                        struct br_addition *addition)
 {
-    struct join_reading reading;
-    join_reading_of(&run->dictionary.links,
+    struct join_sample_view reading;
+    join_sample_view_of(&run->dictionary.links,
                     run->dictionary.any_label ? run->dictionary.labels : NULL, p, end, &reading);
     uint8_t unused = JOIN_FOUND, *memo = run->memo ? run->memo++ : &unused;
     if (reading.span_id)
@@ -510,7 +510,7 @@ static void run_part(struct run *run, const struct br_part *part, struct br_addi
             const uint8_t *s = g.data, *s_end = g.data + g.value;
             if (g.number != 2)
                 continue;
-            join_meaning_read(run->join->table, &run->dictionary.view, s, s_end,
+            join_value_type_read(run->join->table, &run->dictionary.view, s, s_end,
                               &run->scope.meaning);
             while (s < s_end && (s = br_field_next(s, s_end, &h)))
                 if (h.number == 2)
@@ -524,14 +524,14 @@ static enum join_measure run_best_measure(struct run *run, const struct br_part 
 {
     const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
     struct br_field f, g;
-    struct join_meaning meaning;
+    struct join_value_type meaning;
     enum join_measure best = JOIN_OTHER;
     while (p < end && (p = br_field_next(p, end, &f))) {
         const uint8_t *q = f.data, *q_end = f.data + f.value;
         while (f.number == 2 && q < q_end && (q = br_field_next(q, q_end, &g))) {
             if (g.number != 2)
                 continue;
-            join_meaning_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
+            join_value_type_read(run->join->table, &run->dictionary.view, g.data, g.data + g.value,
                               &meaning);
             best = meaning.measure < best ? meaning.measure : best;
         }
@@ -561,7 +561,7 @@ static void run_write_parts(struct run *run, struct br_addition **additions)
 {
     uint32_t n_parts = run->item->n_parts;
     if (run->no_memory || run->dictionary.texts.no_memory || run->dictionary.links.no_memory ||
-        join_extension_write(&run->extension, run->item))
+        join_additions_write(&run->extension, run->item))
         return; /* the samples pass as they came; the figures are in the table */
     for (uint32_t i = 0; i < n_parts; i++) {
         struct br_part *part = &run->item->parts[i];
@@ -640,7 +640,7 @@ static void splitting_begin_part(struct splitting *splitting, uint32_t part)
 }
 
 /* The numbers of the spans that a sample's timestamps were taken in. */
-static bool splitting_spans(struct splitting *splitting, const struct join_reading *reading,
+static bool splitting_spans(struct splitting *splitting, const struct join_sample_view *reading,
                             const uint64_t **times)
 {
     struct run *run = splitting->run;
@@ -678,17 +678,17 @@ static int splitting_on_sample(void *arg, struct br_visit *visit)
 {
     struct splitting *splitting = arg;
     struct run *run = splitting->run;
-    struct join_reading reading;
+    struct join_sample_view reading;
     const uint64_t *times;
     if (visit->part != splitting->part)
         splitting_begin_part(splitting, visit->part);
-    join_reading_of(&run->dictionary.links,
+    join_sample_view_of(&run->dictionary.links,
                     run->dictionary.any_label ? run->dictionary.labels : NULL, visit->body,
                     visit->body + visit->len, &reading);
     visit->n_out = 0;
     if (reading.n_times > 1 && splitting_spans(splitting, &reading, &times))
         visit->n_out =
-            join_reading_split(&reading, times, splitting->spans, &run->arena, &visit->out);
+            join_sample_view_split(&reading, times, splitting->spans, &run->arena, &visit->out);
     if (!splitting_note(splitting, visit->index, visit->n_out ? visit->n_out : 1))
         return BR_ENOMEM;
     return visit->n_out ? BR_SPLIT : BR_KEEP;
@@ -724,7 +724,7 @@ static bool run_prepare(struct run *run)
         join_labels_read(&run->dictionary.texts, &names, &run->arena, &run->dictionary.any_label);
     run->dictionary.links =
         (struct join_links){.view = &run->dictionary.view, .arena = &run->arena};
-    join_extension_init(&run->extension, &run->arena, &run->dictionary.view);
+    join_additions_init(&run->extension, &run->arena, &run->dictionary.view);
     if (run->join->config->top_functions)
         join_leaves_init(&run->dictionary.leaves, run->join->table, &run->dictionary.view,
                          &run->arena);
@@ -772,7 +772,7 @@ uint32_t join_samples(struct join *join, struct br_item *item, enum join_pass pa
         join_count(join, JOIN_TYPES - 1, JOIN_COUNT_UNLINKED, item->n_items); /* nobody looked */
     }
     if (run) {
-        join_extension_release(&run->extension);
+        join_additions_release(&run->extension);
         join_infer_release(&run->infer);
         join_locals_release(&run->credit.locals);
         join_links_release(&run->dictionary.links);

@@ -112,12 +112,12 @@ void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_
                      (double)spent->samples);
 }
 
-struct join_spent join_spent_of(const struct join_figures *figures)
+struct join_spent join_spent_of(const struct join_totals *figures)
 {
-    struct join_figures all = *figures;
+    struct join_totals all = *figures;
     for (unsigned m = 0; m < JOIN_OTHER; m++)
         all.count[m] += all.taken_count[m];
-    enum join_measure measure = join_figures_measure(&all);
+    enum join_measure measure = join_totals_measure(&all);
     bool cpu = measure <= JOIN_CPU_COUNT;
     return (struct join_spent){.cpu_ns = cpu ? all.time_ns[measure] + all.taken_ns[measure] : 0,
                                .allocated_bytes = all.allocated_bytes + all.taken_allocated_bytes,

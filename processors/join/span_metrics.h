@@ -46,4 +46,4 @@ void join_span_metrics_add(struct join_span_metrics *metrics, const struct join_
 
 /* What figures say was spent, by samples that name the span: CPU time, or else periods of it;
  * samples as profile.sample_count. */
-struct join_spent join_spent_of(const struct join_figures *figures);
+struct join_spent join_spent_of(const struct join_totals *figures);

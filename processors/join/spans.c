@@ -246,7 +246,7 @@ static void spans_begin_part(struct entering *entering, const struct br_part *pa
 
 /* What had waited for the span counts for its name now. */
 static void spans_on_adopted(void *arg, const struct join_span *span,
-                             const struct join_figures *figures)
+                             const struct join_totals *figures)
 {
     struct join *join = arg;
     const struct join_spent spent = join_spent_of(figures);

@@ -9,14 +9,14 @@
 
 struct otlp {
     struct br_ingest ingest;
-    struct br_otlp_service service;
-    struct br_door grpc, http;
+    struct br_otlp_handler service;
+    struct br_ingest_listener grpc, http;
     struct br_meter grpc_meter, http_meter;
 };
 
-static void begin_grpc(struct br_service *self, struct br_request *r)
+static void begin_grpc(struct br_handler *self, struct br_request *r)
 {
-    struct br_door *d = br_container_of(self, struct br_door, service);
+    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(d, struct otlp, grpc);
     if (!br_grpc_is(r))
         br_request_reply_text(r, 415, "this is a gRPC endpoint: content-type application/grpc\n");
@@ -26,9 +26,9 @@ static void begin_grpc(struct br_service *self, struct br_request *r)
         br_grpc_refuse(r, BR_STATUS_UNIMPLEMENTED, "unknown service or method");
 }
 
-static void begin_http(struct br_service *self, struct br_request *r)
+static void begin_http(struct br_handler *self, struct br_request *r)
 {
-    struct br_door *d = br_container_of(self, struct br_door, service);
+    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
     struct otlp *otlp = br_container_of(d, struct otlp, http);
     if (!br_otlp_begin_http(&otlp->service, d, &otlp->http_meter, r))
         br_otlp_refuse(r, 404, "no such path", d->http);
@@ -43,10 +43,10 @@ static int otlp_create(struct br_node *node, struct br_err *err)
     int rc = br_ingest_init(&otlp->ingest, node, err);
     if (rc)
         return rc;
-    otlp->service = (struct br_otlp_service){.max_depth = (unsigned)c->max_depth,
+    otlp->service = (struct br_otlp_handler){.max_depth = (unsigned)c->max_depth,
                                              .utf8 = (enum br_utf8_policy)c->invalid_utf8,
                                              .signals = BR_BOTH_SIGNALS};
-    br_otlp_service_init(&otlp->service, node);
+    br_otlp_handler_init(&otlp->service, node);
     if (g) {
         size_t mib = (size_t)g->max_recv_msg_size_mib;
         otlp->grpc.service.begin = begin_grpc;
@@ -100,11 +100,11 @@ static int otlp_start(struct br_node *node, struct br_err *err)
     int rc = 0;
     if (g) {
         struct br_server_config config = grpc_server(g);
-        rc = br_door_open(&otlp->ingest, &otlp->grpc, "grpc", &config, err);
+        rc = br_ingest_listen(&otlp->ingest, &otlp->grpc, "grpc", &config, err);
     }
     if (c->protocols.http && !rc) {
         struct br_server_config config = br_http_server(&c->protocols.http->server);
-        rc = br_door_open(&otlp->ingest, &otlp->http, "http", &config, err);
+        rc = br_ingest_listen(&otlp->ingest, &otlp->http, "http", &config, err);
     }
     return rc;
 }

@@ -41,8 +41,8 @@ static int pprof_start(struct br_node *node, struct br_err *err)
     if (rc == 0 && p->folder)
         rc = pprof_folder_start(p->folder, err);
     if (rc == 0 && p->upload.ingest.node) {
-        struct br_server_config config = br_http_server(p->upload.door.http);
-        rc = br_door_open(&p->upload.ingest, &p->upload.door, "http", &config, err);
+        struct br_server_config config = br_http_server(p->upload.listener.http);
+        rc = br_ingest_listen(&p->upload.ingest, &p->upload.listener, "http", &config, err);
     }
     return rc;
 }
@@ -52,7 +52,7 @@ static void on_stopped(void *arg)
     struct pprof *p = arg;
     if (--p->n_stopping > 0)
         return;
-    /* The door says itself that the node is drained. */
+    /* The listener says itself that the node is drained. */
     if (p->upload.ingest.node)
         br_ingest_drain(&p->upload.ingest);
     else

@@ -7,10 +7,10 @@
  */
 #pragma once
 
-#include "ingest/intake.h"
+#include "ingest/upload.h"
 #include "ingest/reading.h"
 #include "otlp/build.h"
-#include "pipeline/keep.h"
+#include "pipeline/redelivery.h"
 #include "profile/name.h"
 #include "profile/profile.h"
 
@@ -180,7 +180,7 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
                       struct br_err *err);
 int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err);
 
-/* Ends what is under way; what was scraped stays with the keeper until it is idle, and then
+/* Ends what is under way; what was scraped stays with the redelivery until it is idle, and then
  * `on_idle` is called, at once or later. */
 void pprof_scraper_stop(struct pprof_scraper *s, void (*on_idle)(void *arg), void *arg);
 void pprof_scraper_free(struct pprof_scraper *s); /* accepts NULL */
@@ -197,7 +197,7 @@ void pprof_folder_free(struct pprof_folder *f); /* accepts NULL */
 /* Uploads: answers the request, or makes an intake of it. */
 struct pprof_upload {
     struct br_ingest ingest;
-    struct br_door door;
+    struct br_ingest_listener listener;
     struct br_meter meter;
     struct br_log_limit lost_limit;
 };

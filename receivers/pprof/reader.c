@@ -170,7 +170,7 @@ void pprof_reader_start(struct pprof_reader *p, struct br_buf *body, br_read_fn 
     const struct br_reading how = {.arg = arg,
                                    .asked = &nothing_asked,
                                    .signal = BR_PROFILES,
-                                   .format = BR_INTAKE_OTHER,
+                                   .format = BR_UPLOAD_OTHER,
                                    .max_body = p->max,
                                    .now_ns = br_host_unix_ns(p->host),
                                    .max_now = PPROF_READ_NOW,

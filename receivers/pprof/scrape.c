@@ -8,7 +8,7 @@
 #include "ingest/pieces.h"
 #include "receivers/pprof/scrape.h"
 
-#define HELD_MAX (64u << 20) /* bytes with the keeper above which nothing is scraped */
+#define HELD_MAX (64u << 20) /* bytes with the redelivery above which nothing is scraped */
 #define COMPARED_GROWTH 16   /* a profile taken apart, beside its bytes */
 #define ANSWER_SHOWN 120
 #define NEXT_PIECE_MS 1 /* the next turn: what is due at once may be this one's */
@@ -144,7 +144,7 @@ static void on_next_piece(struct br_timer *t)
     else
         (void)br_host_timer(s->node->host, t, NEXT_PIECE_MS, on_next_piece);
     if (l)
-        br_keeper_send(s->keeper, br_container_of(l, struct br_item, link));
+        br_redelivery_send(s->redelivery, br_container_of(l, struct br_item, link));
     pprof_scraper_report(s);
 }
 
@@ -166,7 +166,7 @@ void pprof_scraper_drop(struct pprof_scraper *s)
     br_host_timer_stop(s->node->host, &s->next_piece);
     while ((l = br_list_shift(&s->waiting))) {
         struct br_item *piece = br_container_of(l, struct br_item, link);
-        br_keep_end(s->node, piece);
+        br_redelivery_end(s->node, piece);
         br_item_free(piece);
     }
 }
@@ -180,7 +180,7 @@ static void send(struct pprof_job *j, struct br_item *item, struct br_list *piec
         return;
     }
     br_item_received(item);
-    br_keeper_send(s->keeper, item);
+    br_redelivery_send(s->redelivery, item);
 }
 
 static void on_read(void *arg, struct br_reading *r, int rc)
@@ -276,7 +276,7 @@ static void scrape(struct pprof_job *j)
         note(j, PPROF_BUSY);
         return;
     }
-    if (br_host_over_limit(host) || br_keeper_bytes(s->keeper) > HELD_MAX) {
+    if (br_host_over_limit(host) || br_redelivery_bytes(s->redelivery) > HELD_MAX) {
         note(j, PPROF_HELD);
         return;
     }

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "net/client.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 #include "receivers/pprof/delta.h"
 #include "receivers/pprof/pprof.h"
 
@@ -60,7 +60,7 @@ struct pprof_target {
     struct pprof_job jobs[PPROF_KINDS];
 };
 
-struct pprof_rule {
+struct pprof_override {
     uint64_t id, until_ms, interval_ms;
     char *service, *target; /* NULL: any */
     bool kinds[PPROF_KINDS];
@@ -70,7 +70,7 @@ struct pprof_scraper {
     struct br_node *node;
     const struct pprof_config *config;
     struct pprof_reader *reader;
-    struct br_keeper *keeper;
+    struct br_redelivery *redelivery;
     struct br_consumer next;
     struct br_arena arena; /* of what lives as long as the scraper */
     struct pprof_target *targets;
@@ -79,8 +79,8 @@ struct pprof_scraper {
     size_t n_headers;
     struct br_meter meter;
     double *results[PPROF_RESULTS];
-    struct br_tunable tunable;
-    struct pprof_rule rules[BR_RULES_MAX];
+    struct br_overridable overridable;
+    struct pprof_override rules[BR_OVERRIDES_MAX];
     size_t n_rules;
     struct br_timer rules_end; /* parked from start on */
     struct br_list waiting;    /* pieces of large profiles; in the ledger */
@@ -114,9 +114,9 @@ void pprof_job_leave(struct pprof_job *j);
 
 /* --- Rules (rules.c) -------------------------------------------------------------------------- */
 
-extern const struct br_tunable_ops pprof_tunable_ops;
+extern const struct br_overridable_ops pprof_overridable_ops;
 
 /* Gives every job the shortest of the intervals that the config and the rules ask for; one that it
  * has not had before begins after `delay_ms(j)`. */
-void pprof_rules_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j));
-void pprof_rules_release(struct pprof_scraper *s);
+void pprof_overrides_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j));
+void pprof_overrides_release(struct pprof_scraper *s);

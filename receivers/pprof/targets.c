@@ -125,7 +125,7 @@ void pprof_scraper_report(struct pprof_scraper *s)
 {
     void (*on_idle)(void *) = s->on_idle;
     if (!s->stopping || !on_idle || s->n_reading || !br_list_empty(&s->waiting) ||
-        !br_keeper_idle(s->keeper))
+        !br_redelivery_idle(s->redelivery))
         return;
     s->on_idle = NULL;
     on_idle(s->on_idle_arg);
@@ -161,11 +161,11 @@ int pprof_scraper_new(struct br_node *node, struct pprof_reader *reader, struct 
     s->reader = reader;
     s->next.consume = consume;
     br_list_init(&s->waiting);
-    s->tunable.ops = &pprof_tunable_ops;
+    s->overridable.ops = &pprof_overridable_ops;
     br_arena_init(&s->arena, BR_BUF_MAX);
     make_metrics(s);
-    s->keeper = br_keeper_new(node, &s->next, false, on_kept_end, s);
-    int rc = s->keeper ? init_headers(s, err) : br_err_set(err, BR_ENOMEM, "out of memory");
+    s->redelivery = br_redelivery_new(node, &s->next, false, on_kept_end, s);
+    int rc = s->redelivery ? init_headers(s, err) : br_err_set(err, BR_ENOMEM, "out of memory");
     if (rc == 0)
         rc = init_targets(s, err);
     if (rc == 0)
@@ -218,16 +218,16 @@ int pprof_scraper_start(struct pprof_scraper *s, struct br_err *err)
         if (rc)
             return rc;
     }
-    pprof_rules_refresh(s, jitter);
-    br_tunable_register(&s->tunable, host);
+    pprof_overrides_refresh(s, jitter);
+    br_overridable_register(&s->overridable, host);
     return 0;
 }
 
 static void stop_jobs(struct pprof_scraper *s)
 {
     s->stopping = true;
-    br_tunable_unregister(&s->tunable);
-    pprof_rules_release(s);
+    br_overridable_unregister(&s->overridable);
+    pprof_overrides_release(s);
     for (size_t i = 0; i < s->n_targets; i++)
         for (int k = 0; k < PPROF_KINDS && s->targets[i].jobs[k].target; k++)
             pprof_job_stop(&s->targets[i].jobs[k]);
@@ -255,7 +255,7 @@ void pprof_scraper_free(struct pprof_scraper *s)
         }
     }
     pprof_scraper_drop(s);
-    br_keeper_free(s->keeper);
+    br_redelivery_free(s->redelivery);
     br_arena_release(&s->arena);
     br_free(s->targets);
     br_free(s);

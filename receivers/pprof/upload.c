@@ -217,7 +217,7 @@ static int read_request(struct br_reading *r)
 
 /* --- The answer ------------------------------------------------------------------------------- */
 
-static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+static void answer(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
 {
     unsigned status = br_outcome_http(o);
     char text[300];
@@ -228,10 +228,10 @@ static void answer(const struct br_intake *x, struct br_request *r, const struct
         a.data = text;
         a.len = (size_t)len < sizeof text ? (size_t)len : sizeof text - 1;
     }
-    br_http_reply(x->door->http, r, &a);
+    br_http_reply(x->listener->http, r, &a);
 }
 
-static void on_read(struct br_intake *x, const struct br_reading *r)
+static void on_read(struct br_upload *x, const struct br_reading *r)
 {
     struct pprof_upload *u = x->arg;
     struct br_node *node = u->ingest.node;
@@ -242,20 +242,20 @@ static void on_read(struct br_intake *x, const struct br_reading *r)
                 r->n_lost, r->lost, (unsigned long long)held);
 }
 
-static const struct br_intake_kind kind = {read_request, PPROF_READ_NOW, on_read, answer},
+static const struct br_upload_kind kind = {read_request, PPROF_READ_NOW, on_read, answer},
                                    datadog_kind = {pprof_datadog_read, PPROF_READ_NOW, on_read,
                                                    answer};
 
-static void begin(struct br_service *self, struct br_request *request)
+static void begin(struct br_handler *self, struct br_request *request)
 {
-    struct br_door *d = br_container_of(self, struct br_door, service);
-    struct pprof_upload *u = br_container_of(d, struct pprof_upload, door);
-    struct br_intake how = {.kind = &kind,
+    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
+    struct pprof_upload *u = br_container_of(d, struct pprof_upload, listener);
+    struct br_upload how = {.kind = &kind,
                             .arg = u,
-                            .door = d,
+                            .listener = d,
                             .meter = &u->meter,
                             .signal = BR_PROFILES,
-                            .format = BR_INTAKE_OTHER};
+                            .format = BR_UPLOAD_OTHER};
     if (strcmp(request->path, PPROF_DATADOG_PATH) == 0)
         how.kind = &datadog_kind;
     else if (strcmp(request->path, PATH) != 0)
@@ -269,13 +269,13 @@ static void begin(struct br_service *self, struct br_request *request)
     else if (!br_http_encoding(d->http, request, &how.encoding))
         br_http_reply(d->http, request, &(struct br_http_answer){.status = 415});
     else
-        (void)br_intake_new(&how, request);
+        (void)br_upload_new(&how, request);
 }
 
 void pprof_upload_init(struct pprof_upload *u, const struct br_http_config *http)
 {
-    u->door.service.begin = begin;
-    u->door.http = http;
-    u->door.max_body = br_http_max_body(http);
+    u->listener.service.begin = begin;
+    u->listener.http = http;
+    u->listener.max_body = br_http_max_body(http);
     br_meter_init(&u->meter, u->ingest.node, "http", BR_SIGNAL_BIT(BR_PROFILES));
 }

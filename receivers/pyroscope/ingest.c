@@ -305,23 +305,23 @@ static int read_request(struct br_reading *r)
     return upload_end(&u, rc ? rc : read_all(&u));
 }
 
-static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+static void answer(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
 {
-    pyroscope_reply_ingest(x->door->http, r, o);
+    pyroscope_reply_ingest(x->listener->http, r, o);
 }
 
-static const struct br_intake_kind kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
+static const struct br_upload_kind kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
                                           answer};
 
 bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r)
 {
-    struct br_intake how = {.kind = &kind,
+    struct br_upload how = {.kind = &kind,
                             .arg = p,
-                            .door = &p->door,
+                            .listener = &p->listener,
                             .meter = &p->http,
                             .signal = BR_PROFILES,
-                            .format = BR_INTAKE_OTHER};
-    const struct br_http_config *http = p->door.http;
+                            .format = BR_UPLOAD_OTHER};
+    const struct br_http_config *http = p->listener.http;
     if (strcmp(r->path, "/ingest") != 0 && strcmp(r->path, "/pyroscope/ingest") != 0)
         return false;
     if (br_http_preflight(http, r))
@@ -332,6 +332,6 @@ bool pyroscope_begin_ingest(struct pyroscope *p, struct br_request *r)
         pyroscope_refuse(http, r, 415, "unimplemented",
                          "content-encoding must be gzip, zstd or deflate");
     else
-        (void)br_intake_new(&how, r);
+        (void)br_upload_new(&how, r);
     return true;
 }

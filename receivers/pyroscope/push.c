@@ -63,7 +63,7 @@ static int read_message(struct br_reading *r, int (*unpack)(struct br_reading *r
     int rc = upload_begin(&u, r);
     if (!rc)
         rc = unpack(r);
-    if (!rc && r->format == BR_INTAKE_JSON)
+    if (!rc && r->format == BR_UPLOAD_JSON)
         rc = from_json(r);
     if (!rc) {
         const struct br_buf *message = br_reading_bytes(r);
@@ -82,23 +82,23 @@ static int read_web(struct br_reading *r)
     return read_message(r, unframe);
 }
 
-static void answer_connect(const struct br_intake *x, struct br_request *r,
+static void answer_connect(const struct br_upload *x, struct br_request *r,
                            const struct br_outcome *o)
 {
-    pyroscope_reply_connect(x->door->http, r, x->format == BR_INTAKE_JSON, o);
+    pyroscope_reply_connect(x->listener->http, r, x->format == BR_UPLOAD_JSON, o);
 }
 
-static void answer_grpc(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+static void answer_grpc(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
 {
-    br_grpc_reply(r, o, "{}", x->format == BR_INTAKE_JSON ? 2 : 0);
+    br_grpc_reply(r, o, "{}", x->format == BR_UPLOAD_JSON ? 2 : 0);
 }
 
-static void answer_web(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+static void answer_web(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
 {
-    pyroscope_reply_web(x->door->http, r, x->format == BR_INTAKE_JSON, o);
+    pyroscope_reply_web(x->listener->http, r, x->format == BR_UPLOAD_JSON, o);
 }
 
-static const struct br_intake_kind connect_kind = {read_request, PYROSCOPE_READ_NOW,
+static const struct br_upload_kind connect_kind = {read_request, PYROSCOPE_READ_NOW,
                                                    upload_on_read, answer_connect},
                                    grpc_kind = {read_request, PYROSCOPE_READ_NOW, upload_on_read,
                                                 answer_grpc},
@@ -110,20 +110,20 @@ static const struct br_intake_kind connect_kind = {read_request, PYROSCOPE_READ_
 /* By the content type. */
 static const struct {
     const char *type;
-    const struct br_intake_kind *kind;
-    enum br_intake_format format;
+    const struct br_upload_kind *kind;
+    enum br_upload_format format;
 } types[] = {
-    {"application/proto", &connect_kind, BR_INTAKE_PROTOBUF},
-    {"application/json", &connect_kind, BR_INTAKE_JSON},
-    {"application/grpc", &grpc_kind, BR_INTAKE_PROTOBUF},
-    {"application/grpc+proto", &grpc_kind, BR_INTAKE_PROTOBUF},
-    {"application/grpc+json", &grpc_kind, BR_INTAKE_JSON},
-    {"application/grpc-web", &web_kind, BR_INTAKE_PROTOBUF},
-    {"application/grpc-web+proto", &web_kind, BR_INTAKE_PROTOBUF},
-    {"application/grpc-web+json", &web_kind, BR_INTAKE_JSON},
+    {"application/proto", &connect_kind, BR_UPLOAD_PROTOBUF},
+    {"application/json", &connect_kind, BR_UPLOAD_JSON},
+    {"application/grpc", &grpc_kind, BR_UPLOAD_PROTOBUF},
+    {"application/grpc+proto", &grpc_kind, BR_UPLOAD_PROTOBUF},
+    {"application/grpc+json", &grpc_kind, BR_UPLOAD_JSON},
+    {"application/grpc-web", &web_kind, BR_UPLOAD_PROTOBUF},
+    {"application/grpc-web+proto", &web_kind, BR_UPLOAD_PROTOBUF},
+    {"application/grpc-web+json", &web_kind, BR_UPLOAD_JSON},
 };
 
-static bool read_type(const struct br_request *r, struct br_intake *how)
+static bool read_type(const struct br_request *r, struct br_upload *how)
 {
     const char *type = br_request_header(r, "content-type");
     size_t len = type ? strcspn(type, "; \t") : 0;
@@ -139,9 +139,9 @@ static bool read_type(const struct br_request *r, struct br_intake *how)
 
 /* Finds the encoding of a body (Connect) or of the message in it (gRPC-Web); false when the request
  * was refused for it. */
-static bool read_encoding(struct br_request *r, struct br_intake *how)
+static bool read_encoding(struct br_request *r, struct br_upload *how)
 {
-    const struct br_http_config *http = how->door->http;
+    const struct br_http_config *http = how->listener->http;
     const char *version = br_request_header(r, "connect-protocol-version");
     if (how->kind == &web_kind) {
         const char *name = br_request_header(r, "grpc-encoding");
@@ -167,8 +167,8 @@ static bool read_encoding(struct br_request *r, struct br_intake *how)
 
 bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r)
 {
-    struct br_intake how = {.arg = p, .door = &p->door, .meter = &p->http, .signal = BR_PROFILES};
-    const struct br_http_config *http = p->door.http;
+    struct br_upload how = {.arg = p, .listener = &p->listener, .meter = &p->http, .signal = BR_PROFILES};
+    const struct br_http_config *http = p->listener.http;
     if (strcmp(r->path, PATH) != 0)
         return false;
     if (br_http_preflight(http, r))
@@ -177,13 +177,13 @@ bool pyroscope_begin_push(struct pyroscope *p, struct br_request *r)
     if (known && how.kind == &grpc_kind) {
         how.meter = &p->grpc;
         if (br_grpc_begin(r, &how.encoding))
-            (void)br_intake_new(&how, r);
+            (void)br_upload_new(&how, r);
     } else if (strcmp(r->method, "POST") != 0) {
         br_http_reply(http, r, &(struct br_http_answer){.status = 405});
     } else if (!known) {
         br_http_reply(http, r, &(struct br_http_answer){.status = 415});
     } else if (read_encoding(r, &how)) {
-        (void)br_intake_new(&how, r);
+        (void)br_upload_new(&how, r);
     }
     return true;
 }

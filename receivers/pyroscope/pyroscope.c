@@ -19,10 +19,10 @@ static bool begin_ready(struct pyroscope *p, struct br_request *r)
     return true;
 }
 
-static void begin(struct br_service *self, struct br_request *r)
+static void begin(struct br_handler *self, struct br_request *r)
 {
-    struct br_door *d = br_container_of(self, struct br_door, service);
-    struct pyroscope *p = br_container_of(d, struct pyroscope, door);
+    struct br_ingest_listener *d = br_container_of(self, struct br_ingest_listener, service);
+    struct pyroscope *p = br_container_of(d, struct pyroscope, listener);
     if (pyroscope_begin_push(p, r))
         return;
     if (br_grpc_is(r)) {
@@ -47,15 +47,15 @@ static int pyroscope_create(struct br_node *node, struct br_err *err)
     if (rc)
         return rc;
     p->ingest.tenant_header = c->tenant_header;
-    p->otlp = (struct br_otlp_service){.max_depth = BR_WALK_DEPTH,
+    p->otlp = (struct br_otlp_handler){.max_depth = BR_WALK_DEPTH,
                                        .utf8 = BR_UTF8_REPAIR,
                                        .signals = BR_SIGNAL_BIT(BR_PROFILES),
                                        .paths[BR_PROFILES] = "/v1development/profiles",
                                        .more_types = true};
-    br_otlp_service_init(&p->otlp, node);
-    p->door.service.begin = begin;
-    p->door.http = &c->protocols.http;
-    p->door.max_body = br_http_max_body(&c->protocols.http);
+    br_otlp_handler_init(&p->otlp, node);
+    p->listener.service.begin = begin;
+    p->listener.http = &c->protocols.http;
+    p->listener.max_body = br_http_max_body(&c->protocols.http);
     br_meter_init(&p->http, node, "http", BR_SIGNAL_BIT(BR_PROFILES));
     br_meter_init(&p->grpc, node, "grpc", BR_SIGNAL_BIT(BR_PROFILES));
     return 0;
@@ -64,8 +64,8 @@ static int pyroscope_create(struct br_node *node, struct br_err *err)
 static int pyroscope_start(struct br_node *node, struct br_err *err)
 {
     struct pyroscope *p = node->state;
-    struct br_server_config config = br_http_server(p->door.http);
-    return br_door_open(&p->ingest, &p->door, "http", &config, err);
+    struct br_server_config config = br_http_server(p->listener.http);
+    return br_ingest_listen(&p->ingest, &p->listener, "http", &config, err);
 }
 
 static void pyroscope_drain(struct br_node *node)

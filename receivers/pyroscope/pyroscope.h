@@ -22,8 +22,8 @@ int pyroscope_check(void *config, const struct br_yaml *node, const char *path,
 
 struct pyroscope {
     struct br_ingest ingest;
-    struct br_otlp_service otlp;
-    struct br_door door;
+    struct br_otlp_handler otlp;
+    struct br_ingest_listener listener;
     struct br_meter grpc, http;
     struct br_log_limit lost_limit;
 };
@@ -68,8 +68,8 @@ void upload_limit(struct upload *u);
 /* br_profile_read into the upload's builder. */
 int upload_read(struct upload *u, enum br_profile_format format, const struct br_profile_source *s);
 
-/* Of a br_intake_kind: counts the samples that were lost, and says so. */
-void upload_on_read(struct br_intake *x, const struct br_reading *r);
+/* Of a br_upload_kind: counts the samples that were lost, and says so. */
+void upload_on_read(struct br_upload *x, const struct br_reading *r);
 
 /* Counts `n` profiles that are left out for what r->err says. */
 void upload_leave_out(struct upload *u, uint32_t n);

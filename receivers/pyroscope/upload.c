@@ -116,7 +116,7 @@ static void tell_bad(struct upload *u)
     (void)snprintf(r->lost, sizeof r->lost, "%.199s", u->lost.first.text);
 }
 
-void upload_on_read(struct br_intake *x, const struct br_reading *r)
+void upload_on_read(struct br_upload *x, const struct br_reading *r)
 {
     struct pyroscope *p = x->arg;
     struct br_node *node = p->ingest.node;

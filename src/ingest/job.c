@@ -7,10 +7,10 @@
 #include "ingest/reading_job.h"
 
 /* A reading in a thread, with a copy of what was asked: the client may go away meanwhile. */
-struct br_intake_job {
+struct br_upload_job {
     struct br_reading_job job;
     struct br_list link; /* the ingest's jobs */
-    struct br_intake *x; /* NULL once that was given up */
+    struct br_upload *x; /* NULL once that was given up */
     struct br_request asked;
     struct br_header *headers;
     char *text; /* of the query and the headers */
@@ -34,7 +34,7 @@ static size_t text_size(const struct br_request *r)
     return size;
 }
 
-static int copy_request(struct br_intake_job *job, const struct br_request *r)
+static int copy_request(struct br_upload_job *job, const struct br_request *r)
 {
     job->headers = br_calloc(r->n_headers + 1, sizeof *job->headers);
     job->text = br_malloc(text_size(r));
@@ -55,7 +55,7 @@ static int copy_request(struct br_intake_job *job, const struct br_request *r)
 
 /* --- Readings --------------------------------------------------------------------------------- */
 
-static void reading_init(struct br_reading *r, const struct br_intake *x, struct br_host *home,
+static void reading_init(struct br_reading *r, const struct br_upload *x, struct br_host *home,
                          struct br_buf *body)
 {
     *r = (struct br_reading){.arg = x->arg,
@@ -67,28 +67,28 @@ static void reading_init(struct br_reading *r, const struct br_intake *x, struct
                              .now_ns = br_host_unix_ns(home),
                              .max_now = x->kind->read_now,
                              .host = home,
-                             .bench = &x->door->ingest->bench,
+                             .bench = &x->listener->ingest->bench,
                              .body = body,
                              .invalid = BR_STATUS_INVALID_ARGUMENT};
     br_list_init(&r->pieces);
 }
 
-static void reading_fail(struct br_intake *x, const struct br_reading *r, int rc)
+static void reading_fail(struct br_upload *x, const struct br_reading *r, int rc)
 {
     const char *why = br_reading_why(r, rc);
     if (rc == BR_ENOMEM)
-        br_intake_refuse(x, why);
+        br_upload_refuse(x, why);
     else if (rc == BR_ETOOBIG || rc == BR_EFULL)
-        br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED, why);
+        br_upload_reject(x, BR_STATUS_RESOURCE_EXHAUSTED, why);
     else
-        br_intake_reject(x, r->invalid, why);
+        br_upload_reject(x, r->invalid, why);
 }
 
 /* In the worker: the reading has ended. */
-static void reading_end(struct br_intake *x, struct br_reading *r, int rc)
+static void reading_end(struct br_upload *x, struct br_reading *r, int rc)
 {
     if (rc == 0 && r->n_left_out)
-        rc = br_intake_partly(x, r->n_left_out, r->invalid, r->left_out);
+        rc = br_upload_partly(x, r->n_left_out, r->invalid, r->left_out);
     if (rc) {
         br_reading_drop(r);
         reading_fail(x, r, rc);
@@ -98,12 +98,12 @@ static void reading_end(struct br_intake *x, struct br_reading *r, int rc)
         x->kind->on_read(x, r);
     struct br_item *item = r->item;
     r->item = NULL;
-    br_intake_send(x, item, &r->pieces);
+    br_upload_send(x, item, &r->pieces);
 }
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-static void job_free(struct br_intake_job *job)
+static void job_free(struct br_upload_job *job)
 {
     br_reading_job_release(&job->job);
     br_free(job->headers);
@@ -114,8 +114,8 @@ static void job_free(struct br_intake_job *job)
 /* Also when it never ran: then nobody waits for it. */
 static void on_ran(struct br_reading_job *base)
 {
-    struct br_intake_job *job = br_container_of(base, struct br_intake_job, job);
-    struct br_intake *x = job->x;
+    struct br_upload_job *job = br_container_of(base, struct br_upload_job, job);
+    struct br_upload *x = job->x;
     br_list_remove(&job->link);
     if (x) {
         x->job = NULL;
@@ -124,9 +124,9 @@ static void on_ran(struct br_reading_job *base)
     job_free(job);
 }
 
-static struct br_intake_job *job_new(struct br_intake *x, const struct br_reading *how)
+static struct br_upload_job *job_new(struct br_upload *x, const struct br_reading *how)
 {
-    struct br_intake_job *job = br_calloc(1, sizeof *job);
+    struct br_upload_job *job = br_calloc(1, sizeof *job);
     if (!job)
         return NULL;
     br_list_init(&job->link);
@@ -138,40 +138,40 @@ static struct br_intake_job *job_new(struct br_intake *x, const struct br_readin
     return job;
 }
 
-void br_intake_job_leave(struct br_intake *x)
+void br_upload_job_leave(struct br_upload *x)
 {
-    struct br_intake_job *job = x->job;
+    struct br_upload_job *job = x->job;
     x->job = NULL;
     job->x = NULL;
     br_reading_job_leave(&job->job);
 }
 
-void br_intake_jobs_wait(struct br_list *jobs)
+void br_upload_jobs_wait(struct br_list *jobs)
 {
     struct br_list *l;
     while ((l = br_list_shift(jobs)))
-        br_reading_job_wait(&br_container_of(l, struct br_intake_job, link)->job);
+        br_reading_job_wait(&br_container_of(l, struct br_upload_job, link)->job);
 }
 
 /* Takes the body: its count is not for two threads. */
-static void job_start(struct br_intake *x, const struct br_reading *how)
+static void job_start(struct br_upload *x, const struct br_reading *how)
 {
-    struct br_intake_job *job = job_new(x, how);
+    struct br_upload_job *job = job_new(x, how);
     br_buf_unref(how->body);
     if (!job) {
-        br_intake_refuse(x, "out of memory");
+        br_upload_refuse(x, "out of memory");
         return;
     }
     job->x = x;
     x->job = job;
-    br_list_append(&x->door->ingest->jobs, &job->link);
+    br_list_append(&x->listener->ingest->jobs, &job->link);
     br_reading_job_start(&job->job);
 }
 
-void br_intake_read(struct br_intake *x, struct br_buf *body)
+void br_upload_read(struct br_upload *x, struct br_buf *body)
 {
     struct br_reading how, r;
-    reading_init(&how, x, x->door->ingest->node->host, body);
+    reading_init(&how, x, x->listener->ingest->node->host, body);
     r = how;
     br_list_init(&r.pieces);
     int rc = body->len > r.max_now ? BR_EAGAIN : br_reading_run(&r, x->kind->read);

@@ -2,11 +2,11 @@
 /* Readings that run in threads of the pool. For src/ingest only. */
 #pragma once
 
-#include "ingest/intake.h"
+#include "ingest/upload.h"
 
 /* Lets the job of `x` go, which ends without it: a reading that has not begun never does. Waits for
  * nothing: that a client goes away costs the others nothing. */
-void br_intake_job_leave(struct br_intake *x);
+void br_upload_job_leave(struct br_upload *x);
 
 /* Before what readings look at goes: waits for those that are running, all of which were let go. */
-void br_intake_jobs_wait(struct br_list *jobs);
+void br_upload_jobs_wait(struct br_list *jobs);

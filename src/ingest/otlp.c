@@ -13,7 +13,7 @@
 #define READ_NOW (512u << 10)
 #define JSON_NOW (512u << 10)
 
-void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node)
+void br_otlp_handler_init(struct br_otlp_handler *s, struct br_node *node)
 {
     s->node = node;
     s->repaired = br_node_metric(node, BR_COUNTER, "braid_receiver_repaired_strings", NULL, NULL);
@@ -23,7 +23,7 @@ void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node)
 
 static int from_json(struct br_reading *r)
 {
-    const struct br_otlp_service *s = r->arg;
+    const struct br_otlp_handler *s = r->arg;
     const struct br_buf *text = br_reading_bytes(r);
     struct br_buf *plain = NULL;
     if (text->len > JSON_NOW && r->max_now != SIZE_MAX)
@@ -48,7 +48,7 @@ static int walk_whole(struct br_reading *r, const struct br_walk_options *option
 /* The list of the spans is made of what leaves, pieces or the whole: two lists would be much. */
 static int walk(struct br_reading *r)
 {
-    const struct br_otlp_service *s = r->arg;
+    const struct br_otlp_handler *s = r->arg;
     struct br_walk_options options = {
         .max_depth = s->max_depth, .utf8 = s->utf8, .memo = &r->bench->memo};
     bool spans = s->node->spans_wanted, large = br_reading_bytes(r)->len > BR_PIECES_FROM_BYTES;
@@ -65,23 +65,23 @@ static int walk(struct br_reading *r)
 static int read_request(struct br_reading *r)
 {
     int rc = br_reading_unpack(r);
-    if (rc == 0 && r->format == BR_INTAKE_JSON)
+    if (rc == 0 && r->format == BR_UPLOAD_JSON)
         rc = from_json(r);
     return rc ? rc : walk(r);
 }
 
-static void on_read(struct br_intake *x, const struct br_reading *r)
+static void on_read(struct br_upload *x, const struct br_reading *r)
 {
-    const struct br_otlp_service *s = x->arg;
+    const struct br_otlp_handler *s = x->arg;
     *s->repaired += r->n_repaired;
 }
 
-static void answer(const struct br_intake *x, struct br_request *r, const struct br_outcome *o)
+static void answer(const struct br_upload *x, struct br_request *r, const struct br_outcome *o)
 {
-    br_otlp_reply(r, x->signal, x->format, o, x->format == BR_INTAKE_GRPC ? NULL : x->door->http);
+    br_otlp_reply(r, x->signal, x->format, o, x->format == BR_UPLOAD_GRPC ? NULL : x->listener->http);
 }
 
-static const struct br_intake_kind kind = {read_request, READ_NOW, on_read, answer};
+static const struct br_upload_kind kind = {read_request, READ_NOW, on_read, answer};
 
 /* --- What is asked ---------------------------------------------------------------------------- */
 
@@ -108,19 +108,19 @@ static bool version_ok(const struct br_request *r)
     return true;
 }
 
-static void begin(const struct br_intake *how, struct br_request *r)
+static void begin(const struct br_upload *how, struct br_request *r)
 {
-    struct br_intake *x = br_intake_new(how, r);
+    struct br_upload *x = br_upload_new(how, r);
     if (x && x->signal == BR_PROFILES && !version_ok(r))
-        br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT,
+        br_upload_reject(x, BR_STATUS_INVALID_ARGUMENT,
                          "otlp-profiles-development-version must be 1 (or absent), once");
 }
 
-bool br_otlp_begin_grpc(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
+bool br_otlp_begin_grpc(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
                         struct br_request *r)
 {
-    struct br_intake how = {
-        .kind = &kind, .arg = s, .door = d, .meter = m, .format = BR_INTAKE_GRPC};
+    struct br_upload how = {
+        .kind = &kind, .arg = s, .listener = d, .meter = m, .format = BR_UPLOAD_GRPC};
     size_t i = 0;
     while (i < BR_COUNT(methods) && strcmp(methods[i].path, r->path) != 0)
         i++;
@@ -133,15 +133,15 @@ bool br_otlp_begin_grpc(struct br_otlp_service *s, struct br_door *d, const stru
 }
 
 /* By the content type, with or without parameters. */
-static bool read_type(const struct br_request *r, bool more, enum br_intake_format *ret)
+static bool read_type(const struct br_request *r, bool more, enum br_upload_format *ret)
 {
     static const struct {
         const char *type;
-        enum br_intake_format format;
+        enum br_upload_format format;
         bool more;
-    } types[] = {{"application/x-protobuf", BR_INTAKE_PROTOBUF, false},
-                 {"application/json", BR_INTAKE_JSON, false},
-                 {"application/protobuf", BR_INTAKE_PROTOBUF, true}};
+    } types[] = {{"application/x-protobuf", BR_UPLOAD_PROTOBUF, false},
+                 {"application/json", BR_UPLOAD_JSON, false},
+                 {"application/protobuf", BR_UPLOAD_PROTOBUF, true}};
     const char *type = br_request_header(r, "content-type");
     size_t n = type ? strcspn(type, "; \t") : 0;
     for (size_t i = 0; i < BR_COUNT(types); i++) {
@@ -153,11 +153,11 @@ static bool read_type(const struct br_request *r, bool more, enum br_intake_form
     return false;
 }
 
-bool br_otlp_begin_http(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
+bool br_otlp_begin_http(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
                         struct br_request *r)
 {
     const struct br_http_config *http = d->http;
-    struct br_intake how = {.kind = &kind, .arg = s, .door = d, .meter = m};
+    struct br_upload how = {.kind = &kind, .arg = s, .listener = d, .meter = m};
     int signal = 0;
     while (signal < BR_SIGNALS && (!s->paths[signal] || strcmp(s->paths[signal], r->path) != 0))
         signal++;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OTLP's service on a receiver's doors, by opentelemetry-proto docs/specification.md 1.11: asked
+ * OTLP's service on a receiver's listeners, by opentelemetry-proto docs/specification.md 1.11: asked
  * about a request in `begin`, it says whether it is its own, and then does the rest.
  */
 #pragma once
 
-#include "ingest/intake.h"
+#include "ingest/upload.h"
 #include "otlp/walk.h"
 
-struct br_otlp_service {
+struct br_otlp_handler {
     unsigned max_depth; /* br_walk_options */
     enum br_utf8_policy utf8;
     unsigned signals;              /* BR_SIGNAL_BIT of those that gRPC methods are there for */
@@ -19,17 +19,17 @@ struct br_otlp_service {
 };
 
 /* The caller sets the fields down to more_types; makes the metrics of `node`. */
-void br_otlp_service_init(struct br_otlp_service *s, struct br_node *node);
+void br_otlp_handler_init(struct br_otlp_handler *s, struct br_node *node);
 
-/* Begins a gRPC call (br_grpc_is) that came by the door, or an HTTP request. False, with nothing
+/* Begins a gRPC call (br_grpc_is) that came by the listener, or an HTTP request. False, with nothing
  * done, when its path is none of OTLP's; true: the request is taken care of. */
-bool br_otlp_begin_grpc(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
+bool br_otlp_begin_grpc(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
                         struct br_request *r);
-bool br_otlp_begin_http(struct br_otlp_service *s, struct br_door *d, const struct br_meter *m,
+bool br_otlp_begin_http(struct br_otlp_handler *s, struct br_ingest_listener *d, const struct br_meter *m,
                         struct br_request *r);
 
 /* Answers a request with an item's outcome; `http` is NULL for gRPC. */
-void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_intake_format format,
+void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_upload_format format,
                    const struct br_outcome *outcome, const struct br_http_config *http);
 
 /* Refuses what is no export request with an HTTP code, and says why, in the type that it came in.

@@ -80,13 +80,13 @@ static void reply_protobuf(struct br_request *r, unsigned code, const struct br_
     br_arena_release(&arena);
 }
 
-void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_intake_format format,
+void br_otlp_reply(struct br_request *r, enum br_signal signal, enum br_upload_format format,
                    const struct br_outcome *o, const struct br_http_config *http)
 {
     uint8_t partial[64 + sizeof o->text];
-    if (format == BR_INTAKE_GRPC)
+    if (format == BR_UPLOAD_GRPC)
         br_grpc_reply(r, o, partial, o->verdict == BR_DONE ? encode_partial(o, partial) : 0);
-    else if (format == BR_INTAKE_JSON)
+    else if (format == BR_UPLOAD_JSON)
         reply_json(r, signal, br_outcome_http(o), o, http);
     else
         reply_protobuf(r, br_outcome_http(o), o, http);

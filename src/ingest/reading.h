@@ -22,7 +22,7 @@
 #define BR_READING_ROOM (1u << 20)
 #define BR_READING_LARGE 16u /* a request of this part of the limit is worth it to make room for */
 
-enum br_intake_format { BR_INTAKE_GRPC, BR_INTAKE_PROTOBUF, BR_INTAKE_JSON, BR_INTAKE_OTHER };
+enum br_upload_format { BR_UPLOAD_GRPC, BR_UPLOAD_PROTOBUF, BR_UPLOAD_JSON, BR_UPLOAD_OTHER };
 
 /* What readings use one after the other: decoders and tables with their memory. */
 struct br_workbench {
@@ -42,7 +42,7 @@ struct br_reading {
     const void *arg;                /* the intake kind's */
     const struct br_request *asked; /* query, headers and grpc_compressed; nothing else of it */
     enum br_signal signal;
-    enum br_intake_format format;
+    enum br_upload_format format;
     enum br_encoding encoding;
     size_t max_body;
     uint64_t now_ns; /* unix */

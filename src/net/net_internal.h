@@ -159,7 +159,7 @@ void br_loop_resume(struct br_loop *loop);
 
 /* host->ops entries, in server.c and client.c. */
 int br_net_serve(struct br_host *h, const struct br_server_config *config,
-                 struct br_service *service, struct br_server **ret, struct br_err *err);
+                 struct br_handler *service, struct br_server **ret, struct br_err *err);
 int br_net_connect(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
 bool br_net_work(struct br_host *h, struct br_work *work);             /* work.c */

@@ -286,7 +286,7 @@ static int open_listener(struct br_net_server *s, struct br_err *err)
 }
 
 int br_net_serve(struct br_host *h, const struct br_server_config *config,
-                 struct br_service *service, struct br_server **ret, struct br_err *err)
+                 struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
     struct br_net_server *s = br_calloc(1, sizeof *s);
     if (!s)

@@ -9,7 +9,7 @@ struct br_net_server {
     struct br_loop *loop;
     struct br_listener *listener;
     struct br_server_config config;
-    struct br_service *service;
+    struct br_handler *service;
     struct br_tls_context *tls;
     struct br_list streams; /* who had a request the longest ago comes first */
     _Atomic unsigned load;  /* connections, also those on their way here */

@@ -12,20 +12,20 @@
 #define KNOWN_MAX (1u << 20) /* further ones are made each time */
 #define KEY_MAX 4096         /* so are longer ones */
 
-void br_extension_init(struct br_extension *e, struct br_arena *arena,
+void br_additions_init(struct br_additions *e, struct br_arena *arena,
                        const struct br_dictionary_view *view)
 {
-    *e = (struct br_extension){.arena = arena};
+    *e = (struct br_additions){.arena = arena};
     memcpy(e->n, view->n, sizeof e->n);
 }
 
-void br_extension_release(struct br_extension *e)
+void br_additions_release(struct br_additions *e)
 {
     br_map_free(e->known, NULL);
     e->known = NULL;
 }
 
-static bool reserve(struct br_extension *e, size_t size)
+static bool reserve(struct br_additions *e, size_t size)
 {
     if (size <= e->cap - e->fields.len)
         return true;
@@ -41,7 +41,7 @@ static bool reserve(struct br_extension *e, size_t size)
     return true;
 }
 
-static uint32_t append(struct br_extension *e, enum br_table table, const void *entry, size_t len)
+static uint32_t append(struct br_additions *e, enum br_table table, const void *entry, size_t len)
 {
     uint32_t field = (uint32_t)table + 1, *n = &e->n[table];
     if (!reserve(e, br_len_size(field, len) + br_len_size(field, 0))) {
@@ -59,7 +59,7 @@ static uint32_t append(struct br_extension *e, enum br_table table, const void *
     return (*n)++;
 }
 
-uint32_t br_extension_add(struct br_extension *e, enum br_table table, const void *entry,
+uint32_t br_additions_add(struct br_additions *e, enum br_table table, const void *entry,
                           size_t len)
 {
     uint8_t key[1 + KEY_MAX];
@@ -80,7 +80,7 @@ uint32_t br_extension_add(struct br_extension *e, enum br_table table, const voi
     return index;
 }
 
-int br_extension_write(const struct br_extension *e, struct br_item *item)
+int br_additions_write(const struct br_additions *e, struct br_item *item)
 {
     if (e->no_memory)
         return BR_ENOMEM;

@@ -10,7 +10,7 @@
 
 struct br_map;
 
-struct br_extension {
+struct br_additions {
     struct br_arena *arena;
     struct br_addition fields; /* of ProfilesDictionary */
     size_t cap;
@@ -20,15 +20,15 @@ struct br_extension {
 };
 
 /* Begins behind the entries of `view`; memory comes from `arena`, which lives longer. */
-void br_extension_init(struct br_extension *e, struct br_arena *arena,
+void br_additions_init(struct br_additions *e, struct br_arena *arena,
                        const struct br_dictionary_view *view);
-void br_extension_release(struct br_extension *e);
+void br_additions_release(struct br_additions *e);
 
 /* The index of an entry of `len` bytes, which is made where this extension has not got it yet; 0
  * without memory. */
-uint32_t br_extension_add(struct br_extension *e, enum br_table table, const void *entry,
+uint32_t br_additions_add(struct br_additions *e, enum br_table table, const void *entry,
                           size_t len);
 
 /* Makes it a part of the item, a dictionary that only adds to the one before. Returns 0 (also where
  * there is nothing) or BR_ENOMEM. */
-int br_extension_write(const struct br_extension *e, struct br_item *item);
+int br_additions_write(const struct br_additions *e, struct br_item *item);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "otlp/dictionary.h"
 #include "pipeline/debt.h"
-#include "pipeline/keep.h"
+#include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200
 #define MERGE_MAX_BYTES (256u << 20)
@@ -73,7 +73,7 @@ struct br_batcher {
     size_t merge_held;        /* by it, as counted */
     struct br_list waiting;   /* late: whose data is in `gathered` */
     struct br_list out;       /* of batch */
-    struct br_keeper *keeper; /* early: who answers for batches that have left */
+    struct br_redelivery *redelivery; /* early: who answers for batches that have left */
     struct br_timer timer;    /* parked while nothing is gathered */
     bool timing;              /* it is not */
     bool overdue;             /* what is gathered leaves as soon as it may */
@@ -104,8 +104,8 @@ static size_t gathered_size(const struct br_batcher *b)
 /* So much is out there that no further batch may leave. */
 static bool blocked(const struct br_batcher *b)
 {
-    return b->keeper && (br_keeper_kept(b->keeper) >= BR_BATCH_KEPT_MAX ||
-                         (!b->config.final && br_keeper_count(b->keeper) >= BR_BATCH_OUT_MAX));
+    return b->redelivery && (br_redelivery_kept(b->redelivery) >= BR_BATCH_KEPT_MAX ||
+                         (!b->config.final && br_redelivery_count(b->redelivery) >= BR_BATCH_OUT_MAX));
 }
 
 static bool leave(struct br_batcher *b);
@@ -448,7 +448,7 @@ static void send_piece(struct batch *batch, struct br_item *item)
     if (b->config.late)
         br_consume(b->next, item);
     else
-        br_keeper_send(b->keeper, item);
+        br_redelivery_send(b->redelivery, item);
 }
 
 /* A batch of what is gathered, whose pieces are these. */
@@ -688,7 +688,7 @@ void br_batcher_flush(struct br_batcher *b)
 
 bool br_batcher_idle(const struct br_batcher *b)
 {
-    return !gathered_any(b) && (b->keeper ? br_keeper_idle(b->keeper) : br_list_empty(&b->out));
+    return !gathered_any(b) && (b->redelivery ? br_redelivery_idle(b->redelivery) : br_list_empty(&b->out));
 }
 
 void br_batcher_on_end(struct br_batcher *b, void (*fn)(void *arg), void *arg)
@@ -725,10 +725,10 @@ struct br_batcher *br_batcher_new(struct br_node *node, enum br_signal signal,
     if (signal == BR_PROFILES)
         b->merge = br_merge_new(b->host, merge_bytes(&b->config));
     if (!config->late)
-        b->keeper = br_keeper_new(node, next, config->final, on_kept_end, b);
-    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->keeper) ||
+        b->redelivery = br_redelivery_new(node, next, config->final, on_kept_end, b);
+    if (!b->gathered || (signal == BR_PROFILES && !b->merge) || (!config->late && !b->redelivery) ||
         !br_host_timer_park(b->host, &b->timer, on_timer)) {
-        br_keeper_free(b->keeper);
+        br_redelivery_free(b->redelivery);
         merge_free(b);
         br_item_free(b->gathered);
         br_free(b->metadata);
@@ -754,7 +754,7 @@ void br_batcher_free(struct br_batcher *b)
     b->on_end = NULL;
     weigh(b, 0, b->weight);
     br_host_timer_stop(b->host, &b->timer);
-    br_keeper_free(b->keeper);
+    br_redelivery_free(b->redelivery);
     /* The items of late batches that are still out there are told now; the batch ends on its own.
      */
     while (!br_list_empty(&b->out)) {
@@ -769,7 +769,7 @@ void br_batcher_free(struct br_batcher *b)
     if (b->config.late)
         br_debt_forgive(&b->gathered->debt, b->signal);
     tell_all(&b->waiting, &o, 0);
-    br_keep_end(b->node, b->gathered);
+    br_redelivery_end(b->node, b->gathered);
     br_item_free(b->gathered);
     merge_free(b);
     br_free(b->metadata);

@@ -83,7 +83,7 @@ struct br_node {
     bool in_pipeline[BR_SIGNALS]; /* which signals reach it or leave it */
     bool draining, drained;
     bool ending; /* it is being destroyed: what it gives up now, it gives up for that */
-    uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_keep_end) */
+    uint64_t n_unsent[BR_SIGNALS]; /* of its items, dropped for "shutdown" (br_redelivery_end) */
     void (*on_drained)(struct br_node *node, void *arg);
     void *on_drained_arg;
     const struct br_strings *metadata_keys; /* receivers: client metadata to keep on items; NULL: none */

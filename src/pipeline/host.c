@@ -18,7 +18,7 @@ int br_host_init(struct br_host *h, const struct br_host_ops *ops, struct br_poo
     h->pool = pool;
     br_list_init(&h->deferred);
     br_list_init(&h->finished);
-    br_list_init(&h->tunables);
+    br_list_init(&h->overridables);
     br_random_bytes(&h->random_state, sizeof h->random_state);
     h->n_workers = 1;
     h->metrics = br_metrics_new();

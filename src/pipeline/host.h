@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The only door to the outside that a component has: clock, timers, buffers, work for the end of the
+ * The only listener to the outside that a component has: clock, timers, buffers, work for the end of the
  * loop turn, metrics, random numbers, servers and clients. A worker embeds one; a test makes a fake
  * whose clock it moves by hand.
  */
@@ -19,7 +19,7 @@
 struct br_host;
 struct br_server;
 struct br_server_config;
-struct br_service;
+struct br_handler;
 struct br_client;
 struct br_client_config;
 struct br_loop;
@@ -45,7 +45,7 @@ struct br_host_ops {
     uint64_t (*cpu_ns)(struct br_host *h); /* that the process has used, user and system */
     /* net/server.h: opens (or shares) a listener; every worker calls it with equal configs. */
     int (*serve)(struct br_host *h, const struct br_server_config *config,
-                 struct br_service *service, struct br_server **ret, struct br_err *err);
+                 struct br_handler *service, struct br_server **ret, struct br_err *err);
     /* net/client.h: never fails for an endpoint that does not answer. */
     int (*connect)(struct br_host *h, const struct br_client_config *config,
                    struct br_client **ret, struct br_err *err);
@@ -61,7 +61,7 @@ struct br_host {
     struct br_timers timers;
     struct br_list deferred; /* of br_deferred */
     struct br_list finished; /* of br_item */
-    struct br_list tunables; /* of br_tunable (tune.h) */
+    struct br_list overridables; /* of br_overridable (tune.h) */
     struct br_metrics *metrics;
     struct br_ledger ledger;
     uint64_t random_state;

@@ -93,7 +93,7 @@ static int preflight_take(struct preflight *p, const struct br_server_place *pla
 }
 
 static int preflight_serve(struct br_host *h, const struct br_server_config *config,
-                           struct br_service *service, struct br_server **ret, struct br_err *err)
+                           struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
     struct preflight *p = br_container_of(h, struct preflight, host);
     struct br_server_place place;

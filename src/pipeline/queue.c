@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "pipeline/debt.h"
 #include "pipeline/exporter.h"
-#include "pipeline/keep.h"
+#include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200
 #define PARTITIONS_MAX 10000 /* batchers, of which idle ones make room */
@@ -75,11 +75,11 @@ static void check_empty(struct br_queue *q)
 static void lose(struct br_queue *q, struct br_item *item, const struct br_outcome *o)
 {
     if (o->verdict == BR_REJECT)
-        br_keep_drop(q->node, item, "rejected", o, &q->log_limit);
+        br_redelivery_drop(q->node, item, "rejected", o, &q->log_limit);
     else if (q->closing)
-        br_keep_end(q->node, item);
+        br_redelivery_end(q->node, item);
     else
-        br_keep_drop(q->node, item, "retries_exhausted", o, &q->log_limit);
+        br_redelivery_drop(q->node, item, "retries_exhausted", o, &q->log_limit);
 }
 
 static void dispatch(struct br_queue *q);
@@ -337,7 +337,7 @@ static void drop_all(struct br_queue *q, struct br_list *list)
     while ((l = br_list_shift(list))) {
         struct br_item *item = br_container_of(l, struct br_item, link);
         if (!item->done && !item->parent)
-            br_keep_end(q->node, item);
+            br_redelivery_end(q->node, item);
         br_item_retry(item, BR_STATUS_UNAVAILABLE, 0, "shutting down");
     }
 }

@@ -11,7 +11,7 @@
 static const struct br_log log_telemetry = {"telemetry"};
 
 struct br_telemetry {
-    struct br_service service;
+    struct br_handler service;
     struct br_host *host;
     struct br_hosts hosts;
     struct br_server *server;
@@ -98,7 +98,7 @@ static void on_snapshot(struct br_metrics *sum, void *arg)
     br_free(s);
 }
 
-static void begin(struct br_service *self, struct br_request *r)
+static void begin(struct br_handler *self, struct br_request *r)
 {
     const struct br_telemetry *t = br_container_of(self, struct br_telemetry, service);
     r->max_body = 0;
@@ -110,7 +110,7 @@ static void begin(struct br_service *self, struct br_request *r)
         br_request_reply_text(r, 405, "GET only\n");
 }
 
-static void body(struct br_service *self, struct br_request *r)
+static void body(struct br_handler *self, struct br_request *r)
 {
     struct br_telemetry *t = br_container_of(self, struct br_telemetry, service);
     struct scrape *s = br_calloc(1, sizeof *s);
@@ -126,7 +126,7 @@ static void body(struct br_service *self, struct br_request *r)
     t->snapshot(t->arg, on_snapshot, s);
 }
 
-static void gone(struct br_service *self, struct br_request *r)
+static void gone(struct br_handler *self, struct br_request *r)
 {
     (void)self;
     struct scrape *s = r->user;
@@ -140,7 +140,7 @@ int br_telemetry_new(struct br_host *host, const struct br_hosts *hosts, br_snap
     struct br_telemetry *t = br_calloc(1, sizeof *t);
     if (!t)
         return br_err_set(err, BR_ENOMEM, "out of memory");
-    t->service = (struct br_service){begin, body, gone};
+    t->service = (struct br_handler){begin, body, gone};
     t->host = host;
     t->hosts = *hosts;
     t->snapshot = snapshot;

@@ -123,9 +123,9 @@ struct br_conn_limits {
 };
 
 /* Server sides. `peer` is copied. NULL when there is no memory. */
-struct br_conn *br_h1_server_new(struct br_service *service, struct br_pool *pool,
+struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer);
-struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *pool,
+struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer, const struct br_conn_limits *limits);
 
 /* --- Clients --------------------------------------------------------------------------------- */

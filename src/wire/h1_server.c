@@ -15,7 +15,7 @@
 
 struct server {
     struct br_conn conn;
-    struct br_service *service;
+    struct br_handler *service;
     struct br_pool *pool;
     struct br_http1 parser;
     struct br_request request;
@@ -361,7 +361,7 @@ static const struct br_conn_ops server_ops = {
     .free = server_free,
 };
 
-struct br_conn *br_h1_server_new(struct br_service *service, struct br_pool *pool,
+struct br_conn *br_h1_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer)
 {
     struct server *srv = br_calloc(1, sizeof *srv);

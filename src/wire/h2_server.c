@@ -82,7 +82,7 @@ struct end {
 struct server {
     struct br_conn conn;
     nghttp2_session *session;
-    struct br_service *service;
+    struct br_handler *service;
     struct br_pool *pool;
     struct br_buf *scratch;
     struct br_rope *pulling; /* where output goes while it is asked for */
@@ -914,7 +914,7 @@ static nghttp2_session *make_session(struct server *srv)
     return session;
 }
 
-struct br_conn *br_h2_server_new(struct br_service *service, struct br_pool *pool,
+struct br_conn *br_h2_server_new(struct br_handler *service, struct br_pool *pool,
                                  const char *peer, const struct br_conn_limits *limits)
 {
     struct server *srv = br_calloc(1, sizeof *srv);

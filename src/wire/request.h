@@ -37,11 +37,11 @@ struct br_response {
     bool close;                   /* HTTP/1.1: close the connection after it */
 };
 
-struct br_service {
+struct br_handler {
     /* Sets request->max_body, and grpc where it wants message framing; may reply. */
-    void (*begin)(struct br_service *self, struct br_request *request);
-    void (*body)(struct br_service *self, struct br_request *request);
-    void (*gone)(struct br_service *self, struct br_request *request);
+    void (*begin)(struct br_handler *self, struct br_request *request);
+    void (*body)(struct br_handler *self, struct br_request *request);
+    void (*gone)(struct br_handler *self, struct br_request *request);
 };
 
 enum br_body_error {
@@ -55,7 +55,7 @@ enum br_body_error {
 #define BR_REQUEST_HEAD_MAX 65536
 
 struct br_request {
-    struct br_service *service;
+    struct br_handler *service;
     void *user;        /* the service's own */
     struct br_pool *pool;
     const char *method;

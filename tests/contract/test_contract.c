@@ -305,7 +305,7 @@ struct play {
     unsigned n_answered, n_success;
 };
 
-/* One OTLP request over each of the two doors. */
+/* One OTLP request over each of the two listeners. */
 static void drive_otlp(struct bed *b, struct play *play)
 {
     static const char *const grpc_paths[] = {

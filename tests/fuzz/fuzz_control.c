@@ -16,9 +16,9 @@ static void require(bool ok)
         abort();
 }
 
-static void check(const struct control_rule *r)
+static void check(const struct control_override *r)
 {
-    const struct br_rule *rule = &r->rule;
+    const struct br_override *rule = &r->rule;
     require(rule->service[0] && strlen(rule->service) <= 255);
     require(r->duration_ms >= 1000 && r->duration_ms <= HOUR_NS / 1000000);
     require(rule->n_types <= 16);
@@ -30,7 +30,7 @@ static void check(const struct control_rule *r)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct control_rule *r;
+    struct control_override *r;
     struct br_err err = {0};
     if (size > CONTROL_BODY_MAX)
         return 0;
@@ -41,10 +41,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(r);
     struct br_str json = {0};
     struct br_json_tree tree;
-    control_put_rule(&json, r, 0);
+    control_put_override(&json, r, 0);
     require(!json.failed && br_json_parse(&tree, json.data, json.len, 3, 0, &err) == 0);
     br_json_tree_release(&tree);
     br_str_release(&json);
-    control_rule_free(r);
+    control_override_free(r);
     return 0;
 }

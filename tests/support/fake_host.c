@@ -13,7 +13,7 @@ struct fake_server {
     struct br_server base;
     struct br_list link;
     struct fake_host *host;
-    struct br_service *service;
+    struct br_handler *service;
     char name[160];
     struct br_list requests; /* begun and not ended */
     bool stopping;
@@ -224,7 +224,7 @@ static unsigned server_port(struct br_server *base)
 static const struct br_server_ops server_ops = {server_stop, server_free, server_port};
 
 static int host_serve(struct br_host *host, const struct br_server_config *config,
-                      struct br_service *service, struct br_server **ret, struct br_err *err)
+                      struct br_handler *service, struct br_server **ret, struct br_err *err)
 {
     struct fake_host *h = (struct fake_host *)(void *)host;
     if (h->refuse_serve) {
@@ -252,7 +252,7 @@ static struct fake_server *find_server(struct fake_host *h, const char *name)
     return NULL;
 }
 
-struct br_service *fake_host_service(struct fake_host *h, const char *name)
+struct br_handler *fake_host_service(struct fake_host *h, const char *name)
 {
     struct fake_server *s = find_server(h, name);
     return s ? s->service : NULL;

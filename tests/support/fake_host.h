@@ -101,7 +101,7 @@ double fake_host_metric(struct fake_host *h, const char *name, const char *label
 /* --- Servers ---------------------------------------------------------------------------------- */
 
 /* The service behind a server, by a piece of its name ("grpc"); NULL when none listens. */
-struct br_service *fake_host_service(struct fake_host *h, const char *name);
+struct br_handler *fake_host_service(struct fake_host *h, const char *name);
 
 /* A request for the server whose name contains `server`, or NULL when none listens; POST. What
  * follows a `?` in the path is its query. */

@@ -18,7 +18,7 @@
 #define H2_CHECK_MAX 4096 /* requests on one connection */
 
 struct h2_check {
-    struct br_service service; /* first */
+    struct br_handler service; /* first */
     struct br_pool *pool;
     struct br_conn *conn;
     struct br_rope out; /* what the server sent */
@@ -60,7 +60,7 @@ static inline void h2_check_reply(struct h2_check *c, struct br_request *r)
                                               .grpc_message = fail ? "no" : NULL});
 }
 
-static inline void h2_check_begin(struct br_service *self, struct br_request *r)
+static inline void h2_check_begin(struct br_handler *self, struct br_request *r)
 {
     struct h2_check *c = (struct h2_check *)(void *)self;
     h2_check_require(r->method && r->path && r->query && r->peer[0] && !r->replied && !r->body);
@@ -73,7 +73,7 @@ static inline void h2_check_begin(struct br_service *self, struct br_request *r)
         h2_check_reply(c, r);
 }
 
-static inline void h2_check_body(struct br_service *self, struct br_request *r)
+static inline void h2_check_body(struct br_handler *self, struct br_request *r)
 {
     struct h2_check *c = (struct h2_check *)(void *)self;
     h2_check_require(r->user == c && !r->replied);
@@ -93,7 +93,7 @@ static inline void h2_check_body(struct br_service *self, struct br_request *r)
         h2_check_reply(c, r);
 }
 
-static inline void h2_check_gone(struct br_service *self, struct br_request *r)
+static inline void h2_check_gone(struct br_handler *self, struct br_request *r)
 {
     struct h2_check *c = (struct h2_check *)(void *)self;
     h2_check_require(r->user == c && !r->replied);

@@ -109,7 +109,7 @@ void net_reply(struct net_service *s, struct br_request *r)
     free(text);
 }
 
-static void on_begin(struct br_service *self, struct br_request *r)
+static void on_begin(struct br_handler *self, struct br_request *r)
 {
     struct net_service *s = (struct net_service *)self;
     s->n_begun++;
@@ -122,7 +122,7 @@ static void on_begin(struct br_service *self, struct br_request *r)
         net_reply(s, r);
 }
 
-static void on_body(struct br_service *self, struct br_request *r)
+static void on_body(struct br_handler *self, struct br_request *r)
 {
     struct net_service *s = (struct net_service *)self;
     s->n_bodies++;
@@ -140,7 +140,7 @@ static void on_body(struct br_service *self, struct br_request *r)
     s->held[s->n_held++] = r;
 }
 
-static void on_gone(struct br_service *self, struct br_request *r)
+static void on_gone(struct br_handler *self, struct br_request *r)
 {
     struct net_service *s = (struct net_service *)self;
     struct br_request **slot = r->user;

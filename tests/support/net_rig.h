@@ -55,7 +55,7 @@ void net_idle(struct net_rig *rig, uint64_t ms);
 enum net_when { NET_IN_BODY, NET_IN_BEGIN, NET_LATER };
 
 struct net_service {
-    struct br_service service; /* first */
+    struct br_handler service; /* first */
     enum net_when when;
     size_t answer_bytes; /* of text "aaa..."; 0: "ok\n" */
     bool close;          /* answers end the connection */

@@ -96,7 +96,7 @@ void receiver_rig_end(struct receiver_rig *r)
     br_str_release(&r->text);
     br_str_release(&r->bytes);
     fake_host_turn(r->h);
-    assert_true(br_list_empty(&r->h->host.tunables));
+    assert_true(br_list_empty(&r->h->host.overridables));
     fake_host_check_ledger(r->h);
     fake_host_free(r->h);
 }

@@ -447,22 +447,22 @@ static void extension(void **state)
 {
     (void)state;
     struct br_arena arena;
-    struct br_extension e;
+    struct br_additions e;
     struct br_dictionary_view view = {.n = {[BR_TABLE_STRING] = 4}};
     char big[5000];
     memset(big, 'a', sizeof big);
     br_arena_init(&arena, 0);
-    br_extension_init(&e, &arena, &view);
-    assert_int_equal(br_extension_add(&e, BR_TABLE_STRING, "a", 1), 4);
-    assert_int_equal(br_extension_add(&e, BR_TABLE_STRING, "b", 1), 5);
-    assert_int_equal(br_extension_add(&e, BR_TABLE_STRING, "a", 1), 4);
-    assert_int_equal(br_extension_add(&e, BR_TABLE_ATTRIBUTE, "a", 1), 1); /* behind entry 0 */
-    assert_int_equal(br_extension_add(&e, BR_TABLE_STRING, big, sizeof big), 6);
+    br_additions_init(&e, &arena, &view);
+    assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
+    assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "b", 1), 5);
+    assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, "a", 1), 4);
+    assert_int_equal(br_additions_add(&e, BR_TABLE_ATTRIBUTE, "a", 1), 1); /* behind entry 0 */
+    assert_int_equal(br_additions_add(&e, BR_TABLE_STRING, big, sizeof big), 6);
     static const uint8_t start[] = {5 << 3 | 2, 1, 'a',        5 << 3 | 2, 1,  'b',
                                     6 << 3 | 2, 0, 6 << 3 | 2, 1,          'a'};
     assert_memory_equal(e.fields.data, start, sizeof start);
     assert_int_equal(e.fields.len, sizeof start + 1 + 2 + sizeof big);
-    br_extension_release(&e);
+    br_additions_release(&e);
     br_arena_release(&arena);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extension control on a fake host, with a tunable that writes down what it is told. */
+/* Extension control on a fake host, with a overridable that writes down what it is told. */
 #include "base/mem.h"
 #include "config/config.h"
 #include "pipeline/registry.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fault.h"
 #include "tests/support/rig.h"
@@ -18,7 +18,7 @@ extern const struct br_component br_control_extension;
 
 /* Takes rules for the service "checkout" (and those that `all` says), as long as it is told to. */
 struct obedient {
-    struct br_tunable tunable;
+    struct br_overridable overridable;
     int answer; /* unless 1: what apply returns instead */
     bool all;
     uint64_t id, until_ms, interval_ms, slow_ns;
@@ -36,9 +36,9 @@ struct fixture {
     bool drained;
 };
 
-static int apply(struct br_tunable *tunable, const struct br_rule *rule, struct br_err *err)
+static int apply(struct br_overridable *overridable, const struct br_override *rule, struct br_err *err)
 {
-    struct obedient *t = br_container_of(tunable, struct obedient, tunable);
+    struct obedient *t = br_container_of(overridable, struct obedient, overridable);
     size_t at = 0;
     if (!t->all && strcmp(rule->service, "checkout") != 0)
         return 0;
@@ -61,17 +61,17 @@ static int apply(struct br_tunable *tunable, const struct br_rule *rule, struct 
     return t->answer;
 }
 
-static void withdraw(struct br_tunable *tunable, uint64_t id)
+static void withdraw(struct br_overridable *overridable, uint64_t id)
 {
-    struct obedient *t = br_container_of(tunable, struct obedient, tunable);
+    struct obedient *t = br_container_of(overridable, struct obedient, overridable);
     t->n_withdrawn += id == t->id;
     if (id == t->id)
         t->id = 0;
 }
 
-static void list(const struct br_tunable *tunable, br_collected_fn *fn, void *arg)
+static void list(const struct br_overridable *overridable, br_collected_fn *fn, void *arg)
 {
-    const struct obedient *t = br_container_of(tunable, struct obedient, tunable);
+    const struct obedient *t = br_container_of(overridable, struct obedient, overridable);
     char target[64];
     for (unsigned i = 0; i < t->n_rows; i++) {
         (void)snprintf(target, sizeof target, "http://%u", i);
@@ -87,14 +87,14 @@ static void list(const struct br_tunable *tunable, br_collected_fn *fn, void *ar
     }
 }
 
-static const struct br_tunable_ops ops = {apply, withdraw, list};
+static const struct br_overridable_ops ops = {apply, withdraw, list};
 
 static void begin(struct fixture *f, const char *yaml)
 {
-    *f = (struct fixture){.h = fake_host_new(), .t = {.tunable.ops = &ops, .answer = 1}};
+    *f = (struct fixture){.h = fake_host_new(), .t = {.overridable.ops = &ops, .answer = 1}};
     br_arena_init(&f->arena, 0);
     f->node = rig_node(&br_control_extension, yaml, &f->h->host, &f->arena, &f->drained);
-    br_tunable_register(&f->t.tunable, &f->h->host);
+    br_overridable_register(&f->t.overridable, &f->h->host);
 }
 
 static void start(struct fixture *f, const char *yaml)
@@ -106,7 +106,7 @@ static void start(struct fixture *f, const char *yaml)
 static void release(struct fixture *f)
 {
     f->node.component->destroy(&f->node);
-    br_tunable_unregister(&f->t.tunable);
+    br_overridable_unregister(&f->t.overridable);
     br_free(f->node.state);
     br_arena_release(&f->arena);
     fake_host_free(f->h);
@@ -479,7 +479,7 @@ static void ends_by_itself(void **state)
     expect(&f, "GET", path, NULL, 404, "no such rule");
     expect(&f, "GET", PATH, NULL, 200, "\"rules\":[]");
     expect(&f, "DELETE", path, NULL, 404, "no such rule");
-    assert_int_equal(f.t.n_withdrawn, 0); /* the tunable's own clock ends it */
+    assert_int_equal(f.t.n_withdrawn, 0); /* the overridable's own clock ends it */
     end(&f);
 }
 
@@ -612,8 +612,8 @@ static void lines_are_told_once(void **state)
     struct fixture f;
     (void)state;
     start(&f, CONFIG);
-    struct obedient twin = {.tunable.ops = &ops, .n_rows = 1};
-    br_tunable_register(&twin.tunable, &f.h->host);
+    struct obedient twin = {.overridable.ops = &ops, .n_rows = 1};
+    br_overridable_register(&twin.overridable, &f.h->host);
     f.t.n_rows = 1;
     struct fake_request *r = ask(&f, "GET", PATH, NULL);
     fake_host_turn(f.h);
@@ -622,7 +622,7 @@ static void lines_are_told_once(void **state)
     assert_non_null(first);
     assert_null(strstr(first + 1, "\"component\""));
     fake_request_free(r);
-    br_tunable_unregister(&twin.tunable);
+    br_overridable_unregister(&twin.overridable);
     end(&f);
 }
 

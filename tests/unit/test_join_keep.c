@@ -5,7 +5,7 @@
  */
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_rig.h"
@@ -160,7 +160,7 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
     (void)state;
     static const struct sample_in samples[] = {{.link = 1, .stack = 1, .value = 1}};
     struct join_rig *r = join_rig_new("{keep: {}}", NULL, 0);
-    const struct br_rule rule = {.id = 1,
+    const struct br_override rule = {.id = 1,
                                  .until_ms = br_host_mono_ms(&r->h->host) + 1000,
                                  .service = "shop",
                                  .keep = true,
@@ -169,7 +169,7 @@ static void a_rule_at_run_time_keeps_links_for_a_while(void **state)
     send_spans(r, spans, 1);
     send_samples(r, 7, samples, 1);
     assert_string_equal(join_rig_last(r), "1 -: span.name=GET\n");
-    assert_int_equal(br_tune_apply(&r->h->host, &rule, NULL), 1);
+    assert_int_equal(br_override_apply(&r->h->host, &rule, NULL), 1);
     send_samples(r, 7, samples, 1);
     assert_string_equal(join_rig_last(r), kept);
     fake_host_advance(r->h, 999);

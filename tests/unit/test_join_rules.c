@@ -6,20 +6,20 @@
 struct fixture {
     struct fake_host *h;
     struct br_node node;
-    struct join_rules rules;
+    struct join_overrides rules;
 };
 
 static void begin(struct fixture *f, bool asked)
 {
     *f = (struct fixture){.h = fake_host_new()};
     f->node = (struct br_node){.id = "join/a", .host = &f->h->host};
-    join_rules_start(&f->rules, &f->node, asked);
+    join_overrides_start(&f->rules, &f->node, asked);
 }
 
 static void end(struct fixture *f)
 {
-    join_rules_stop(&f->rules);
-    assert_int_equal(br_tune_apply(&f->h->host, &(struct br_rule){.id = 1, .keep = true}, NULL), 0);
+    join_overrides_stop(&f->rules);
+    assert_int_equal(br_override_apply(&f->h->host, &(struct br_override){.id = 1, .keep = true}, NULL), 0);
     fake_host_free(f->h);
 }
 
@@ -27,8 +27,8 @@ static void end(struct fixture *f)
 static int set(struct fixture *f, uint64_t id, const char *service, uint64_t ms, double percentage,
                uint64_t slow_ns)
 {
-    return br_tune_apply(&f->h->host,
-                         &(struct br_rule){.id = id,
+    return br_override_apply(&f->h->host,
+                         &(struct br_override){.id = id,
                                            .until_ms = f->h->now_ms + ms,
                                            .service = service,
                                            .keep = true,
@@ -39,7 +39,7 @@ static int set(struct fixture *f, uint64_t id, const char *service, uint64_t ms,
 
 static bool keeps(struct fixture *f, const char *service, const uint8_t *trace, uint64_t duration_ns)
 {
-    return join_rules_keep(&f->rules, f->h->now_ms, service, strlen(service), trace, duration_ns);
+    return join_overrides_keep(&f->rules, f->h->now_ms, service, strlen(service), trace, duration_ns);
 }
 
 /* A threshold of 50 per cent is half of 2^56: the ids just below and at it. */
@@ -62,11 +62,11 @@ static void a_rule_asks_for_service_length_and_trace(void **state)
     assert_true(keeps(&f, "shop", NULL, 1000));
     assert_int_equal(set(&f, 2, NULL, 1000, 100, 0), 1);
     assert_true(keeps(&f, "anything", NULL, 0));
-    br_tune_withdraw(&f.h->host, 2);
+    br_override_withdraw(&f.h->host, 2);
     assert_false(keeps(&f, "anything", NULL, 0));
     assert_true(keeps(&f, "shop", NULL, 1000));
-    br_tune_withdraw(&f.h->host, 7);
-    br_tune_withdraw(&f.h->host, 1);
+    br_override_withdraw(&f.h->host, 7);
+    br_override_withdraw(&f.h->host, 1);
     assert_false(keeps(&f, "shop", NULL, 1000));
     end(&f);
 }
@@ -88,18 +88,18 @@ static void a_rule_ends_by_the_clock(void **state)
 static void what_is_not_for_it(void **state)
 {
     struct fixture f;
-    char name[JOIN_RULE_SERVICE_MAX + 2];
+    char name[JOIN_OVERRIDE_SERVICE_MAX + 2];
     (void)state;
     begin(&f, false);
     assert_int_equal(set(&f, 1, "shop", 100, 100, 0), 0); /* links survive anyway */
     end(&f);
     begin(&f, true);
-    const struct br_rule scrape = {.id = 1, .until_ms = UINT64_MAX, .service = "shop"};
-    assert_int_equal(br_tune_apply(&f.h->host, &scrape, NULL), 0);
+    const struct br_override scrape = {.id = 1, .until_ms = UINT64_MAX, .service = "shop"};
+    assert_int_equal(br_override_apply(&f.h->host, &scrape, NULL), 0);
     memset(name, 'a', sizeof name);
-    name[JOIN_RULE_SERVICE_MAX + 1] = '\0';
+    name[JOIN_OVERRIDE_SERVICE_MAX + 1] = '\0';
     assert_int_equal(set(&f, 1, name, 100, 100, 0), 0);
-    name[JOIN_RULE_SERVICE_MAX] = '\0';
+    name[JOIN_OVERRIDE_SERVICE_MAX] = '\0';
     assert_int_equal(set(&f, 1, name, 100, 100, 0), 1);
     assert_true(keeps(&f, name, NULL, 0));
     end(&f);
@@ -110,11 +110,11 @@ static void rules_are_bounded_and_the_ended_make_room(void **state)
     struct fixture f;
     (void)state;
     begin(&f, true);
-    for (unsigned i = 0; i < BR_RULES_MAX; i++)
+    for (unsigned i = 0; i < BR_OVERRIDES_MAX; i++)
         assert_int_equal(set(&f, i + 1, "shop", 10 + i % 2, 100, 0), 1);
     assert_int_equal(set(&f, 100, "cart", 50, 100, 0), BR_EFULL);
     assert_false(keeps(&f, "cart", NULL, 0));
-    assert_int_equal(set(&f, BR_RULES_MAX, "cart", 50, 100, 0), 1); /* in its own place */
+    assert_int_equal(set(&f, BR_OVERRIDES_MAX, "cart", 50, 100, 0), 1); /* in its own place */
     fake_host_advance(f.h, 10);
     assert_int_equal(set(&f, 100, "cart", 50, 100, 0), 1); /* half of them have ended */
     end(&f);
@@ -135,19 +135,19 @@ static void says_what_it_keeps(void **state)
     begin(&f, true);
     set(&f, 7, "shop", 100, 100, 0);
     set(&f, 8, "a", 200, 0, 5);
-    br_tune_list(&f.h->host, add_line, &out);
+    br_override_list(&f.h->host, add_line, &out);
     assert_string_equal(out.data, "join/a links [] some 0 0\n"
                                   "join/a links [shop] all 7 1000100\n"
                                   "join/a links [a] some 8 1000200\n");
     br_str_clear(&out);
     fake_host_advance(f.h, 100);
-    br_tune_list(&f.h->host, add_line, &out);
+    br_override_list(&f.h->host, add_line, &out);
     assert_string_equal(out.data, "join/a links [] some 0 0\n"
                                   "join/a links [a] some 8 1000200\n");
     end(&f);
     br_str_clear(&out);
     begin(&f, false);
-    br_tune_list(&f.h->host, add_line, &out);
+    br_override_list(&f.h->host, add_line, &out);
     assert_string_equal(out.data, "join/a links [] all 0 0\n");
     br_str_release(&out);
     end(&f);

@@ -72,9 +72,9 @@ static void a_span_id_of_two_traces_needs_the_trace(void **state)
     /* A sample that cannot be told apart is unknown at once, and adds to neither. */
     assert_int_equal(table_rig_sample(t, 0, 42, NOW, &seen, &tally), JOIN_UNKNOWN);
     assert_int_equal(tally.unknown[1], 1);
-    struct join_figures f;
+    struct join_totals f;
     struct ids i = table_rig_ids(7, 42);
-    assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     join_table_free(t);
 }
@@ -99,7 +99,7 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct seen seen = {0};
     struct ids i = table_rig_ids(7, 42);
     table_rig_enter(t, 7, 42, "first", NOW, &tally);
@@ -108,7 +108,7 @@ static void the_same_span_again_replaces_it_and_keeps_its_figures(void **state)
     assert_int_equal(table_rig_look(t, 7, 42, NOW, &seen), JOIN_FOUND);
     assert_string_equal(seen.name, "second");
     assert_int_equal(table_rig_stats(t, NOW).spans, 1);
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 1);
     assert_false(tally.any); /* nothing was late, nothing left */
     join_table_free(t);
@@ -141,12 +141,12 @@ static void a_late_sample_adds_nothing(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct ids i = table_rig_ids(7, 42);
     table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(table_rig_sample(t, 7, 42, NOW + WINDOW_MS + 200, NULL, &tally),
                      JOIN_TOO_LATE);
-    assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
     join_table_free(t);
 }
 
@@ -173,7 +173,7 @@ static void a_sample_before_its_span_is_late_once(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct ids i = table_rig_ids(7, 42);
     assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
     assert_int_equal(table_rig_sample(t, 7, 42, NOW, NULL, &tally), JOIN_UNKNOWN);
@@ -185,7 +185,7 @@ static void a_sample_before_its_span_is_late_once(void **state)
     assert_int_equal(tally.adopted, 1);
     assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     assert_int_equal(table_rig_stats(t, NOW).spans, 1);
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 2);
     assert_int_equal(f.time_ns[JOIN_CPU_TIME], 20);
     table_rig_enter(t, 7, 42, "a", NOW + 2000, &tally); /* sent again */
@@ -206,9 +206,9 @@ static void a_label_alone_waits_too(void **state)
     assert_int_equal(tally.late[1], 1);
     table_rig_enter(t, 8, 42, "b", NOW, &tally); /* another span: they are given away */
     assert_int_equal(tally.late[1], 1);
-    struct join_figures f;
+    struct join_totals f;
     struct ids i = table_rig_ids(8, 42);
-    assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
     join_table_free(t);
 }
 
@@ -218,16 +218,16 @@ static void what_waits_takes_a_trace_over(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct ids other = table_rig_ids(8, 42), named = table_rig_ids(7, 42);
     (void)table_rig_sample(t, 0, 42, NOW, NULL, &tally);
     (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
     table_rig_enter(t, 8, 42, "other", NOW, &tally);
     assert_int_equal(table_rig_sum(tally.late), 0);
-    assert_false(join_table_figures(t, other.trace, other.span, &f, NULL));
+    assert_false(join_table_totals(t, other.trace, other.span, &f, NULL));
     table_rig_enter(t, 7, 42, "named", NOW, &tally);
     assert_int_equal(tally.late[1], 2);
-    assert_true(join_table_figures(t, named.trace, named.span, &f, NULL));
+    assert_true(join_table_totals(t, named.trace, named.span, &f, NULL));
     assert_int_equal(f.count[JOIN_CPU_TIME], 2);
     join_table_free(t);
 }
@@ -253,14 +253,14 @@ static void a_span_after_the_window_does_not_take_samples_over(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct ids i = table_rig_ids(7, 42);
     (void)table_rig_sample(t, 7, 42, NOW, NULL, &tally);
     table_rig_enter(t, 7, 42, "a", NOW + WINDOW_MS + 200, &tally);
     assert_int_equal(tally.unknown[1], 1);
     assert_int_equal(table_rig_sum(tally.late), 0);
     assert_int_equal(tally.adopted, 0);
-    assert_false(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_false(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(table_rig_stats(t, NOW).pending, 0);
     join_table_free(t);
 }
@@ -284,7 +284,7 @@ static void samples_of_items_that_wait_are_not_counted_here(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct seen seen = {0};
     struct ids i = table_rig_ids(7, 42), k = table_rig_ids(7, 43);
     struct join_sample s = {.trace_id = i.trace,
@@ -298,7 +298,7 @@ static void samples_of_items_that_wait_are_not_counted_here(void **state)
     table_rig_enter(t, 7, 42, "a", NOW, &tally);
     assert_int_equal(tally.adopted, 1);
     assert_int_equal(table_rig_sum(tally.late), 0);
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[JOIN_WALL_TIME], 3);
     s.span_id = k.span;
     (void)join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally);
@@ -312,7 +312,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    struct join_figures f;
+    struct join_totals f;
     struct seen seen = {0};
     struct ids i = table_rig_ids(7, 42);
     uint8_t profile[16] = {1, 2, 3};
@@ -328,7 +328,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
         assert_int_equal(join_table_sample(t, &s, true, NOW, table_rig_on_found, &seen, &tally),
                          JOIN_FOUND);
     }
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     for (unsigned m = 0; m < JOIN_MEASURES; m++)
         assert_int_equal(f.count[m], 4); /* 8 types on 4 measures */
     for (unsigned m = 0; m < JOIN_OTHER; m++)
@@ -341,7 +341,7 @@ static void figures_add_up_by_measure_and_stop_at_their_limits(void **state)
     struct join_sample big = {
         .trace_id = i.trace, .span_id = i.span, .time_ns = UINT64_MAX, .count = UINT32_MAX};
     (void)join_table_sample(t, &big, true, NOW, table_rig_on_found, &seen, &tally);
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], UINT32_MAX);
     assert_true(f.time_ns[0] == UINT64_MAX);
     join_table_free(t);
@@ -370,7 +370,7 @@ static void without_room_for_figures_samples_are_unknown_at_once(void **state)
     (void)state;
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
-    uint64_t most = MIB / 8 / sizeof(struct join_figures), n = 4 * most;
+    uint64_t most = MIB / 8 / sizeof(struct join_totals), n = 4 * most;
     for (uint64_t k = 1; k <= n; k++)
         (void)table_rig_sample(t, 7, k, NOW, NULL, &tally);
     uint64_t pending = table_rig_stats(t, NOW).pending;
@@ -393,7 +393,7 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     struct join_table *t = table_rig_new(MIB);
     struct join_tally tally = {0};
     struct ids i = table_rig_ids(7, 42);
-    struct join_figures f;
+    struct join_totals f;
     struct join_taken_cursor cursor = {0};
     const struct join_sample s = {
         .trace_id = i.trace, .span_id = i.span, .time_ns = 30, .count = 3, .taken = true};
@@ -406,16 +406,16 @@ static void what_was_taken_is_the_named_spans_when_it_leaves(void **state)
     assert_int_equal(cursor.taken.n_times, 3);
     assert_true(cursor.times[2] == 7);
     assert_false(join_table_taken(t, i.trace, i.span, &cursor));
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 0);
-    assert_true(join_figures_cpu_ns(&f) == 30);
+    assert_true(join_totals_cpu_ns(&f) == 30);
     join_table_expire(t, NOW + 2 * WINDOW_MS + 2000, &tally);
     cursor = (struct join_taken_cursor){0};
     assert_false(join_table_taken(t, i.trace, i.span, &cursor));
-    assert_true(join_table_figures(t, i.trace, i.span, &f, NULL));
+    assert_true(join_table_totals(t, i.trace, i.span, &f, NULL));
     assert_int_equal(f.count[0], 3);
     assert_true(f.time_ns[0] == 30);
-    assert_true(join_figures_cpu_ns(&f) == 30);
+    assert_true(join_totals_cpu_ns(&f) == 30);
     assert_int_equal(table_rig_stats(t, NOW).spans, 1);
     join_table_free(t);
 }

@@ -185,8 +185,8 @@ static void a_long_link_is_read_once(void **state)
     struct join_links links = {.view = &m->view, .arena = &m->arena};
     uint64_t before = br_steps();
     for (unsigned i = 0; i < REFERENCES; i++) {
-        struct join_reading s;
-        join_reading_of(&links, NULL, sample.data, sample.data + sample.len, &s);
+        struct join_sample_view s;
+        join_sample_view_of(&links, NULL, sample.data, sample.data + sample.len, &s);
         assert_true(s.linked && memcmp(s.span_id, span, sizeof span) == 0);
     }
     assert_in_range(br_steps() - before, LONG, LONG + REFERENCES * 64);

@@ -148,7 +148,7 @@ static void ask_names(struct thread *t, uint64_t random, const char *text, size_
 static void ask(struct thread *t, uint64_t now)
 {
     struct join_table *table = t->shared->table;
-    struct join_figures f;
+    struct join_totals f;
     struct join_top top[JOIN_TOP_MAX];
     struct join_stats stats;
     uint8_t trace[16] = {1}, span[8];
@@ -185,7 +185,7 @@ static void ask(struct thread *t, uint64_t now)
         ask_around(t, random, trace, span);
         break;
     default:
-        if (join_table_figures(table, trace, span, &f, top)) {
+        if (join_table_totals(table, trace, span, &f, top)) {
             t->n_broken += !f.types[0].used || f.n_top > 8;
             for (unsigned i = 0; i < f.n_top; i++)
                 t->n_broken += top[i].function != id % 50 || top[i].value == 0;

@@ -37,12 +37,12 @@ static void three_requests_in_one_segment(void **state)
 
 /* A service that has a request sent by another client while it serves the first ones. */
 static struct crowd {
-    void (*begin)(struct br_service *service, struct br_request *request);
+    void (*begin)(struct br_handler *service, struct br_request *request);
     struct net_peer *modest;
     unsigned n_when_sent, n_when_begun;
 } crowd;
 
-static void crowd_begin(struct br_service *service, struct br_request *request)
+static void crowd_begin(struct br_handler *service, struct br_request *request)
 {
     const struct net_service *s = (struct net_service *)(void *)service;
     if (s->n_begun == crowd.n_when_sent)

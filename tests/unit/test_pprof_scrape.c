@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fault.h"
 #include "tests/support/pprof_wire.h"
@@ -670,15 +670,15 @@ static void add_line(const struct br_collected *c, void *arg)
 static void expect_list(struct fixture *f, const char *text)
 {
     struct listing l = {""};
-    br_tune_list(&f->rig.h->host, add_line, &l);
+    br_override_list(&f->rig.h->host, add_line, &l);
     assert_string_equal(l.text, text);
 }
 
-static int rule(struct fixture *f, struct br_rule r, uint64_t for_ms)
+static int rule(struct fixture *f, struct br_override r, uint64_t for_ms)
 {
     struct br_err err = {0};
     r.until_ms = br_host_mono_ms(&f->rig.h->host) + for_ms;
-    return br_tune_apply(&f->rig.h->host, &r, &err);
+    return br_override_apply(&f->rig.h->host, &r, &err);
 }
 
 #define ON_DEMAND                                                                                  \
@@ -692,7 +692,7 @@ static void test_a_rule_scrapes_at_once_and_expires(void **state)
     fake_host_advance(f->rig.h, 60000);
     assert_int_equal(f->program.n, 0);
     expect_list(f, "");
-    struct br_rule r = {
+    struct br_override r = {
         .id = 7, .service = "shop", .types = cpu_type, .n_types = 1, .interval_ms = 5000};
     assert_int_equal(rule(f, r, 20000), 1);
     fake_host_turn(f->rig.h);
@@ -712,7 +712,7 @@ static void test_a_rule_for_others_is_not_kept(void **state)
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
     static const char *const unknown[] = {"heapless"};
-    struct br_rule rules[] = {
+    struct br_override rules[] = {
         {.id = 1, .service = "sho"},
         {.id = 1, .target = "http://127.0.0.1:6061"},
         {.id = 1, .service = "shop", .types = unknown, .n_types = 1},
@@ -731,9 +731,9 @@ static void test_rules_beside_each_other(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" TARGET ", " ONLY_CPU "}");
-    struct br_rule slow = {.id = 1, .types = cpu_type, .n_types = 1, .interval_ms = 10000};
-    struct br_rule fast = {.id = 2, .types = cpu_type, .n_types = 1, .interval_ms = 1};
-    struct br_rule other = {.id = 3, .types = mutex_type, .n_types = 1};
+    struct br_override slow = {.id = 1, .types = cpu_type, .n_types = 1, .interval_ms = 10000};
+    struct br_override fast = {.id = 2, .types = cpu_type, .n_types = 1, .interval_ms = 1};
+    struct br_override other = {.id = 3, .types = mutex_type, .n_types = 1};
     assert_int_equal(rule(f, slow, 60000), 1);
     assert_int_equal(rule(f, fast, 30000), 1);
     assert_int_equal(rule(f, other, 40000), 1);
@@ -752,14 +752,14 @@ static void test_withdrawn_and_replaced(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
-    assert_int_equal(rule(f, (struct br_rule){.id = 9}, 600000), 1); /* what the config names */
+    assert_int_equal(rule(f, (struct br_override){.id = 9}, 600000), 1); /* what the config names */
     expect_list(f, "shop http://127.0.0.1:6060 cpu 15000 rule 9 waiting\n");
-    assert_int_equal(rule(f, (struct br_rule){.id = 9, .types = mutex_type, .n_types = 1}, 600000),
+    assert_int_equal(rule(f, (struct br_override){.id = 9, .types = mutex_type, .n_types = 1}, 600000),
                      1);
     expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 rule 9 waiting\n");
-    br_tune_withdraw(&f->rig.h->host, 8);
+    br_override_withdraw(&f->rig.h->host, 8);
     expect_list(f, "shop http://127.0.0.1:6060 mutex 15000 rule 9 waiting\n");
-    br_tune_withdraw(&f->rig.h->host, 9);
+    br_override_withdraw(&f->rig.h->host, 9);
     expect_list(f, "");
     fake_host_advance(f->rig.h, 60000);
     assert_int_equal(f->program.n, 0);
@@ -772,10 +772,10 @@ static void test_a_pause_forgets_the_base(void **state)
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_MUTEX "}");
     set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
-    assert_int_equal(rule(f, (struct br_rule){.id = 1}, 1000), 1);
+    assert_int_equal(rule(f, (struct br_override){.id = 1}, 1000), 1);
     fake_host_advance(f->rig.h, 10000);
     set_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {7, 90}, 0}}});
-    assert_int_equal(rule(f, (struct br_rule){.id = 1}, 1000), 1);
+    assert_int_equal(rule(f, (struct br_override){.id = 1}, 1000), 1);
     fake_host_advance(f->rig.h, 10000);
     assert_int_equal(f->program.n, 2);
     assert_int_equal(f->rig.n, 0);
@@ -786,12 +786,12 @@ static void test_rules_have_a_maximum(void **state)
 {
     struct fixture *f = *state;
     start(f, "{" ON_DEMAND "], " ONLY_CPU "}");
-    for (uint64_t id = 1; id <= BR_RULES_MAX; id++)
-        assert_int_equal(rule(f, (struct br_rule){.id = id}, 1000 * id), 1);
-    assert_int_equal(rule(f, (struct br_rule){.id = 1000}, 1000), BR_EFULL);
-    assert_int_equal(rule(f, (struct br_rule){.id = 5}, 1000), 1); /* is there already */
+    for (uint64_t id = 1; id <= BR_OVERRIDES_MAX; id++)
+        assert_int_equal(rule(f, (struct br_override){.id = id}, 1000 * id), 1);
+    assert_int_equal(rule(f, (struct br_override){.id = 1000}, 1000), BR_EFULL);
+    assert_int_equal(rule(f, (struct br_override){.id = 5}, 1000), 1); /* is there already */
     fake_host_advance(f->rig.h, 1000);
-    assert_int_equal(rule(f, (struct br_rule){.id = 1000}, 1000), 1);
+    assert_int_equal(rule(f, (struct br_override){.id = 1000}, 1000), 1);
     end(f);
 }
 
@@ -805,10 +805,10 @@ static void test_what_is_compared_rests_with_its_rule(void **state)
              "false}, goroutine: {enabled: false}, block: {enabled: false}, mutex: {enabled: false}}}");
     f->rig.h->threads = true;
     set_large_body(f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
-    struct br_rule r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
+    struct br_override r = {.id = 1, .service = "shop", .types = mutex_type, .n_types = 1};
     assert_int_equal(rule(f, r, 600000), 1);
     fake_host_advance(f->rig.h, 10000);
-    br_tune_withdraw(&f->rig.h->host, 1);
+    br_override_withdraw(&f->rig.h->host, 1);
     work(f);
     assert_float_equal(scrapes(f, "empty"), 1, 0);
     assert_int_equal(rule(f, r, 600000), 1);
@@ -868,7 +868,7 @@ static void without_memory(void *arg)
     f.rig.h->answer = on_request;
     f.rig.h->answer_arg = &f.program;
     set_body(&f, &(struct pprof_wire){MUTEX, .samples = {{"lock", {5, 50}, 0}}});
-    struct br_rule r = {.id = 1, .service = "shop", .types = cpu_type, .n_types = 1};
+    struct br_override r = {.id = 1, .service = "shop", .types = cpu_type, .n_types = 1};
     fault_start();
     fake_host_advance(f.rig.h, 10000);
     int rc = rule(&f, r, 5000);

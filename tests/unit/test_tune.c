@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "pipeline/errand.h"
-#include "pipeline/tune.h"
+#include "pipeline/broadcast.h"
+#include "pipeline/override.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
 
 /* --- Errands ---------------------------------------------------------------------------------- */
 
 struct trip {
-    struct br_errand errand;
+    struct br_broadcast broadcast;
     char places[16];
     unsigned n_done;
 };
 
-static void on_visit(struct br_errand *e, struct br_host *host)
+static void on_visit(struct br_broadcast *e, struct br_host *host)
 {
-    struct trip *t = br_container_of(e, struct trip, errand);
+    struct trip *t = br_container_of(e, struct trip, broadcast);
     size_t len = strlen(t->places);
     assert_int_equal(t->n_done, 0);
     assert_true(len + 1 < sizeof t->places);
     t->places[len] = (char)('0' + host->worker);
 }
 
-static void on_done(struct br_errand *e, struct br_host *home)
+static void on_done(struct br_broadcast *e, struct br_host *home)
 {
     assert_ptr_equal(home, e->home);
-    br_container_of(e, struct trip, errand)->n_done++;
+    br_container_of(e, struct trip, broadcast)->n_done++;
 }
 
 static void test_errand_without_loops_runs_at_the_end_of_the_turn(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
-    struct trip t = {.errand = {.visit = on_visit, .done = on_done}};
-    assert_true(br_errand_send(&t.errand, &h->host));
+    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+    assert_true(br_broadcast_send(&t.broadcast, &h->host));
     assert_string_equal(t.places, "");
     fake_host_turn(h);
     assert_string_equal(t.places, "0");
@@ -78,8 +78,8 @@ static void test_errand_visits_every_worker_and_comes_home(void **state)
     (void)state;
     struct crew c;
     make_crew(&c);
-    struct trip t = {.errand = {.visit = on_visit, .done = on_done}};
-    assert_true(br_errand_send(&t.errand, br_loop_host(c.loops[0])));
+    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+    assert_true(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
     br_loop_read_mail(c.loops[0]);
     assert_string_equal(t.places, "");
     br_loop_read_mail(c.loops[2]);
@@ -100,8 +100,8 @@ static void test_errand_under_way_at_the_end_comes_home(void **state)
     for (unsigned before = 0; before < WORKERS; before++) {
         struct crew c;
         make_crew(&c);
-        struct trip t = {.errand = {.visit = on_visit, .done = on_done}};
-        assert_true(br_errand_send(&t.errand, br_loop_host(c.loops[0])));
+        struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
+        assert_true(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
         for (unsigned i = 0; i < before; i++)
             br_loop_read_mail(c.loops[WORKERS - 1 - i]);
         read_last_mail(&c);
@@ -122,14 +122,14 @@ static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
     (void)state;
     struct crew c;
     make_crew(&c);
-    struct trip t = {.errand = {.visit = on_visit, .done = on_done}};
+    struct trip t = {.broadcast = {.visit = on_visit, .done = on_done}};
     for (unsigned i = 0; i < BR_MAILBOX_MAX; i++) {
         struct br_message *m = calloc(1, sizeof *m);
         assert_non_null(m);
         m->run = nothing;
         assert_true(br_loop_post(c.loops[WORKERS - 1], m));
     }
-    assert_false(br_errand_send(&t.errand, br_loop_host(c.loops[0])));
+    assert_false(br_broadcast_send(&t.broadcast, br_loop_host(c.loops[0])));
     read_last_mail(&c);
     assert_int_equal(t.n_done, 0);
     free_crew(&c);
@@ -138,34 +138,34 @@ static void test_errand_stays_the_senders_when_a_mailbox_is_full(void **state)
 /* --- Tunables --------------------------------------------------------------------------------- */
 
 struct thing {
-    struct br_tunable tunable;
+    struct br_overridable overridable;
     const char *name;
     int answer;
     unsigned n_applied, n_withdrawn;
     uint64_t id;
 };
 
-static int thing_apply(struct br_tunable *t, const struct br_rule *rule, struct br_err *err)
+static int thing_apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
 {
-    struct thing *x = br_container_of(t, struct thing, tunable);
+    struct thing *x = br_container_of(t, struct thing, overridable);
     x->n_applied++;
     x->id = rule->id;
     return x->answer < 0 ? br_err_set(err, x->answer, "%s is full", x->name) : x->answer;
 }
 
-static void thing_withdraw(struct br_tunable *t, uint64_t id)
+static void thing_withdraw(struct br_overridable *t, uint64_t id)
 {
-    struct thing *x = br_container_of(t, struct thing, tunable);
+    struct thing *x = br_container_of(t, struct thing, overridable);
     x->n_withdrawn += x->id == id;
 }
 
-static void thing_list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+static void thing_list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
 {
-    const struct thing *x = br_container_of(t, struct thing, tunable);
+    const struct thing *x = br_container_of(t, struct thing, overridable);
     fn(&(struct br_collected){.component = x->name}, arg);
 }
 
-static const struct br_tunable_ops ops = {thing_apply, thing_withdraw, thing_list};
+static const struct br_overridable_ops ops = {thing_apply, thing_withdraw, thing_list};
 
 static void add_name(const struct br_collected *c, void *arg)
 {
@@ -177,35 +177,35 @@ static void test_rules_reach_every_tunable(void **state)
 {
     (void)state;
     struct fake_host *h = fake_host_new();
-    struct thing a = {.tunable.ops = &ops, .name = "a", .answer = 2};
-    struct thing b = {.tunable.ops = &ops, .name = "b", .answer = 3};
-    struct br_rule rule = {.id = 7};
+    struct thing a = {.overridable.ops = &ops, .name = "a", .answer = 2};
+    struct thing b = {.overridable.ops = &ops, .name = "b", .answer = 3};
+    struct br_override rule = {.id = 7};
     struct br_err err = {0};
     char names[64] = "";
-    br_tunable_unregister(&a.tunable); /* a zeroed one */
-    br_tunable_register(&a.tunable, &h->host);
-    br_tunable_register(&b.tunable, &h->host);
-    assert_int_equal(br_tune_apply(&h->host, &rule, &err), 5);
-    br_tune_list(&h->host, add_name, names);
+    br_overridable_unregister(&a.overridable); /* a zeroed one */
+    br_overridable_register(&a.overridable, &h->host);
+    br_overridable_register(&b.overridable, &h->host);
+    assert_int_equal(br_override_apply(&h->host, &rule, &err), 5);
+    br_override_list(&h->host, add_name, names);
     assert_string_equal(names, "a b ");
-    br_tune_withdraw(&h->host, 7);
+    br_override_withdraw(&h->host, 7);
     assert_int_equal(a.n_withdrawn + b.n_withdrawn, 2);
 
     b.answer = BR_EFULL;
     rule.id = 8;
-    assert_int_equal(br_tune_apply(&h->host, &rule, &err), BR_EFULL);
+    assert_int_equal(br_override_apply(&h->host, &rule, &err), BR_EFULL);
     assert_string_equal(err.text, "b is full");
     assert_int_equal(a.n_withdrawn, 2); /* it has taken it before */
 
     h->host.draining = true;
     unsigned before = a.n_applied;
-    assert_int_equal(br_tune_apply(&h->host, &rule, &err), 0);
+    assert_int_equal(br_override_apply(&h->host, &rule, &err), 0);
     assert_int_equal(a.n_applied, before);
 
-    br_tunable_unregister(&a.tunable);
-    br_tunable_unregister(&b.tunable);
+    br_overridable_unregister(&a.overridable);
+    br_overridable_unregister(&b.overridable);
     names[0] = '\0';
-    br_tune_list(&h->host, add_name, names);
+    br_override_list(&h->host, add_name, names);
     assert_string_equal(names, "");
     fake_host_free(h);
 }
@@ -214,11 +214,11 @@ static void test_types_of_a_rule(void **state)
 {
     (void)state;
     const char *const types[] = {"cpu", "mutex"};
-    const struct br_rule some = {.types = types, .n_types = 2}, none = {0};
-    assert_true(br_rule_has_type(&some, "mutex", false));
-    assert_false(br_rule_has_type(&some, "block", true));
-    assert_true(br_rule_has_type(&none, "block", true));
-    assert_false(br_rule_has_type(&none, "block", false));
+    const struct br_override some = {.types = types, .n_types = 2}, none = {0};
+    assert_true(br_override_has_type(&some, "mutex", false));
+    assert_false(br_override_has_type(&some, "block", true));
+    assert_true(br_override_has_type(&none, "block", true));
+    assert_false(br_override_has_type(&none, "block", false));
 }
 
 int main(void)

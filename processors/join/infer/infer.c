@@ -14,7 +14,7 @@ struct near {
     unsigned n;
     uint64_t since_ns; /* what was open before is not all known */
     struct join_neighbour *spans;
-    struct join_figures **shares; /* of each, once somebody has asked */
+    struct join_totals **shares; /* of each, once somebody has asked */
 };
 
 void join_infer_init(struct join_infer *infer, struct join_table *table, struct br_arena *arena)
@@ -28,7 +28,7 @@ void join_infer_release(struct join_infer *infer)
     infer->threads = NULL;
 }
 
-bool join_infer_may(const struct join_reading *reading, const struct join_identity *where)
+bool join_infer_may(const struct join_sample_view *reading, const struct join_identity *where)
 {
     return reading->n_times && where->hashes[JOIN_THREAD_ID] && where->hashes[JOIN_PROCESS] &&
            (where->hashes[JOIN_HOST] || where->hashes[JOIN_CONTAINER]);
@@ -71,7 +71,7 @@ static struct near *infer_near_of(struct join_infer *infer, const struct join_id
     return near;
 }
 
-static bool infer_read_times(struct join_infer *infer, const struct join_reading *reading)
+static bool infer_read_times(struct join_infer *infer, const struct join_sample_view *reading)
 {
     if (reading->n_times > infer->cap) {
         uint64_t cap = join_numbers_cap(reading->n_times);
@@ -79,7 +79,7 @@ static bool infer_read_times(struct join_infer *infer, const struct join_reading
         infer->cap = infer->times ? cap : 0;
     }
     if (infer->cap)
-        join_reading_times(reading, infer->times);
+        join_sample_view_times(reading, infer->times);
     return infer->cap;
 }
 
@@ -204,7 +204,7 @@ static const struct join_neighbour *infer_span_of(struct join_infer *infer, cons
 }
 
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
-                                             const struct join_reading *reading,
+                                             const struct join_sample_view *reading,
                                              const struct join_identity *where)
 {
     const struct near *near = infer_near_of(infer, where);
@@ -230,7 +230,7 @@ static bool infer_spans_of(struct join_infer *infer, const struct near *near,
     return true;
 }
 
-bool join_infer_spans(struct join_infer *infer, const struct join_reading *reading,
+bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *reading,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans)
 {
@@ -257,16 +257,16 @@ static void infer_add_share(struct join_infer *infer, struct near *near,
                             const struct join_neighbour *span, const struct join_taken *taken,
                             uint64_t value, uint64_t n_times)
 {
-    struct join_figures **share = &near->shares[span - near->spans];
+    struct join_totals **share = &near->shares[span - near->spans];
     struct join_sample sample = join_taken_sample(taken, value, n_times);
     if (!*share)
-        *share = br_arena_calloc(infer->arena, 1, join_table_figures_size(infer->table));
+        *share = br_arena_calloc(infer->arena, 1, join_table_totals_size(infer->table));
     if (!*share) {
         infer->n_cut++;
         return;
     }
     sample.span_id = (const uint8_t *)&span->span_id;
-    join_figures_add_sample(infer->table, *share, &sample, false);
+    join_totals_add_sample(infer->table, *share, &sample, false);
 }
 
 /* One value for all timestamps cannot be shared out. */
@@ -330,7 +330,7 @@ static void infer_share_near(struct join_infer *infer, struct near *near,
     }
 }
 
-const struct join_figures *join_infer_share(struct join_infer *infer,
+const struct join_totals *join_infer_share(struct join_infer *infer,
                                             const struct join_identity *where,
                                             const uint8_t *trace_id, const uint8_t *span_id)
 {

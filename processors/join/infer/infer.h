@@ -31,12 +31,12 @@ void join_infer_init(struct join_infer *infer, struct join_table *table, struct 
 void join_infer_release(struct join_infer *infer);
 
 /* Whether the sample says enough; `where` is what it and its resource say. */
-bool join_infer_may(const struct join_reading *reading, const struct join_identity *where);
+bool join_infer_may(const struct join_sample_view *reading, const struct join_identity *where);
 
 /* The number of the span, from 1, that each of the sample's timestamps was taken in; 0: none, or
  * more than one may be. They lie in `*ret_times`, until the next call. False without memory or
  * steps. */
-bool join_infer_spans(struct join_infer *infer, const struct join_reading *reading,
+bool join_infer_spans(struct join_infer *infer, const struct join_sample_view *reading,
                       const struct join_identity *where, const uint64_t **ret_times,
                       uint64_t *ret_spans);
 
@@ -49,12 +49,12 @@ struct join_thread_ids join_thread_ids_of(const struct join_identity *where);
 
 /* What a span has of the samples that name none, with counters behind; NULL: nothing, or no memory.
  * `where` is what the span and its resource say, with thread and process. */
-const struct join_figures *join_infer_share(struct join_infer *infer,
+const struct join_totals *join_infer_share(struct join_infer *infer,
                                             const struct join_identity *where,
                                             const uint8_t *trace_id, const uint8_t *span_id);
 
 /* The span that the sample was taken in, for which it says enough; NULL when none is, or more than
  * one may be. Lives as long as the arena. */
 const struct join_neighbour *join_infer_span(struct join_infer *infer,
-                                             const struct join_reading *reading,
+                                             const struct join_sample_view *reading,
                                              const struct join_identity *where);

@@ -289,7 +289,7 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
     return i != JOIN_NO_SPAN && !credit->local->parents[i];
 }
 
-static bool credit_read_numbers(struct join_credit *credit, const struct join_reading *reading)
+static bool credit_read_numbers(struct join_credit *credit, const struct join_sample_view *reading)
 {
     uint64_t need = reading->n_times > reading->n_values ? reading->n_times : reading->n_values;
     if (need > credit->cap) {
@@ -300,8 +300,8 @@ static bool credit_read_numbers(struct join_credit *credit, const struct join_re
         if (!credit->cap)
             return false;
     }
-    join_reading_times(reading, credit->times);
-    join_reading_values(reading, credit->values);
+    join_sample_view_times(reading, credit->times);
+    join_sample_view_values(reading, credit->values);
     return true;
 }
 
@@ -321,8 +321,8 @@ static uint64_t credit_sum_of(const uint64_t *values, uint64_t n)
     return sum;
 }
 
-bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
-                      const struct join_reading *reading, const struct join_identity *where,
+bool join_credit_take(struct join_credit *credit, const struct join_value_type *meaning,
+                      const struct join_sample_view *reading, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally)
 {
     bool apart = reading->n_values == reading->n_times;
@@ -409,10 +409,10 @@ static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_tim
     struct sharing *sharing = arg;
     struct join_local *local = sharing->local;
     struct join_sample sample = join_taken_sample(sharing->taken, value, n_times);
-    struct join_figures **share = &local->shares[span];
+    struct join_totals **share = &local->shares[span];
     if (!*share)
         *share = br_arena_calloc(&sharing->locals->arena, 1,
-                                 join_table_figures_size(sharing->locals->table));
+                                 join_table_totals_size(sharing->locals->table));
     if (!*share) {
         sharing->locals->n_cut++;
         return;
@@ -423,7 +423,7 @@ static void sharing_add(void *arg, uint32_t span, uint64_t value, uint64_t n_tim
     bool stays = !sharing->locals->link_spans;
     if (span != sharing->named && stays)
         sample.under = (const uint8_t *)&local->spans[sharing->named].span_id;
-    join_figures_add_sample(sharing->locals->table, *share, &sample, false);
+    join_totals_add_sample(sharing->locals->table, *share, &sample, false);
 }
 
 /* As join_table_taken; ends when the steps do, too. */
@@ -455,7 +455,7 @@ static void locals_share_named(struct join_locals *locals, struct join_local *lo
     }
 }
 
-const struct join_figures *join_locals_share(struct join_locals *locals,
+const struct join_totals *join_locals_share(struct join_locals *locals,
                                              const struct join_local *local, uint32_t span)
 {
     struct join_local *own = locals->newest;
@@ -472,7 +472,7 @@ const struct join_figures *join_locals_share(struct join_locals *locals,
 }
 
 void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_figures *figures)
+                    struct join_totals *figures)
 {
     struct join_taken_cursor cursor = {0};
     while (locals_next_taken(locals, trace_id, span_id, &cursor)) {
@@ -480,7 +480,7 @@ void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const u
             join_taken_sample(&cursor.taken, cursor.taken.value, cursor.taken.n_times);
         sample.span_id = span_id;
         sample.function = 0; /* there are no counters behind */
-        join_figures_add_sample(locals->table, figures, &sample, false);
+        join_totals_add_sample(locals->table, figures, &sample, false);
     }
 }
 
@@ -488,7 +488,7 @@ void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const u
 
 struct crediting {
     struct join_credit *credit;
-    const struct join_meaning *meaning;
+    const struct join_value_type *meaning;
     const struct join_found *named;
     const struct join_sample *sample;
     bool has_value;
@@ -504,7 +504,7 @@ static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_t
 {
     struct crediting crediting = *(const struct crediting *)arg;
     struct join_sample own = *crediting.sample;
-    join_meaning_apply(crediting.meaning, value, crediting.has_value, n_times, &own);
+    join_value_type_apply(crediting.meaning, value, crediting.has_value, n_times, &own);
     own.trace_id = crediting.named->trace;
     own.span_id = (const uint8_t *)&crediting.credit->local->spans[span].span_id;
     crediting.sample = &own;
@@ -512,7 +512,7 @@ static void crediting_add(void *arg, uint32_t span, uint64_t value, uint64_t n_t
                     &crediting);
 }
 
-bool join_credit_spans(struct join_credit *credit, const struct join_reading *reading,
+bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *reading,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans)
 {
@@ -529,7 +529,7 @@ bool join_credit_spans(struct join_credit *credit, const struct join_reading *re
     return true;
 }
 
-const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *reading,
                                    const struct join_found *named)
 {
     if (!join_credit_may_be_root(credit, named) ||
@@ -549,8 +549,8 @@ const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join
     return all == root ? NULL : (const uint8_t *)&local->spans[all].span_id;
 }
 
-void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
-                       const struct join_reading *reading, const struct join_found *named,
+void join_credit_below(struct join_credit *credit, const struct join_value_type *meaning,
+                       const struct join_sample_view *reading, const struct join_found *named,
                        const struct join_sample *sample)
 {
     uint32_t root = credit_read_tree(credit, named);

@@ -27,7 +27,7 @@ struct join_local {
     uint64_t multiplier;          /* of the slots */
     bool figures;                 /* some of them have figures */
     bool shared;                  /* `shares` are made */
-    struct join_figures **shares; /* of each span, of what was taken; NULL: nothing */
+    struct join_totals **shares; /* of each span, of what was taken; NULL: nothing */
     unsigned n;
     unsigned slot_bits;
     struct join_relative *spans;
@@ -62,13 +62,13 @@ const struct join_local *join_locals_get(struct join_locals *locals, const uint8
                                          uint64_t service_hash);
 /* What a span has of samples with timestamps that name it or the root above it: those that were
  * taken in it, by all spans that have come; with counters behind. NULL: nothing, or no memory. */
-const struct join_figures *join_locals_share(struct join_locals *locals,
+const struct join_totals *join_locals_share(struct join_locals *locals,
                                              const struct join_local *local, uint32_t span);
 
 /* Adds all that was taken of samples that name a span, where there is no tree to share it out in.
  */
 void join_taken_add(struct join_locals *locals, const uint8_t *trace_id, const uint8_t *span_id,
-                    struct join_figures *figures);
+                    struct join_totals *figures);
 
 void join_locals_release(struct join_locals *locals); /* accepts a zeroed one */
 
@@ -119,23 +119,23 @@ bool join_credit_may_be_root(struct join_credit *credit, const struct join_found
 /* Keeps the sample's timestamps for later: `sample` says trace and span, `where` where it was
  * taken. False where that cannot be done: its values are of no timestamp, and there are too many of
  * them; or there is no memory. */
-bool join_credit_take(struct join_credit *credit, const struct join_meaning *meaning,
-                      const struct join_reading *reading, const struct join_identity *where,
+bool join_credit_take(struct join_credit *credit, const struct join_value_type *meaning,
+                      const struct join_sample_view *reading, const struct join_identity *where,
                       const struct join_sample *sample, uint64_t now_ms, struct join_tally *tally);
 
 /* The one span below the named one, a root, that was open at all timestamps, as far as spans have
  * come; NULL: the named one, or several. Lives as long as join_locals_get says. */
-const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_reading *reading,
+const uint8_t *join_credit_deepest(struct join_credit *credit, const struct join_sample_view *reading,
                                    const struct join_found *named);
 
 /* The number of the span, from 1, at or below the named one, a root, that was open at each of the
  * sample's timestamps, which lie in `*ret_times` until the next call. False where it is no root, or
  * without memory or steps. */
-bool join_credit_spans(struct join_credit *credit, const struct join_reading *reading,
+bool join_credit_spans(struct join_credit *credit, const struct join_sample_view *reading,
                        const struct join_found *named, const uint64_t **ret_times,
                        uint64_t *ret_spans);
 
 /* Calls `on_credited` for the spans that were open at its timestamps, as far as they have come. */
-void join_credit_below(struct join_credit *credit, const struct join_meaning *meaning,
-                       const struct join_reading *reading, const struct join_found *named,
+void join_credit_below(struct join_credit *credit, const struct join_value_type *meaning,
+                       const struct join_sample_view *reading, const struct join_found *named,
                        const struct join_sample *sample);

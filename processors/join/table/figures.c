@@ -4,7 +4,7 @@
 #include "base/str.h"
 #include "processors/join/table/internal.h"
 
-struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
+struct join_totals *join_record_figures(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make)
 {
     if (record->figures)
@@ -12,7 +12,7 @@ struct join_figures *join_record_figures(const struct join_table *table, struct 
     if (!make || !shard_has_figures(shard))
         return NULL;
     record->figures = shard->free_figures ? shard->free_figures : ++shard->used_figures;
-    struct join_figures *figures = shard_figures(table, shard, record->figures);
+    struct join_totals *figures = shard_figures(table, shard, record->figures);
     if (record->figures == shard->free_figures)
         shard->free_figures = figures->types[0].waiting;
     memset(figures, 0, sizeof *figures);
@@ -29,7 +29,7 @@ void join_record_free_figures(const struct join_table *table, struct shard *shar
     record->figures = 0;
 }
 
-void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out)
+void join_totals_tally(uint64_t *by_type, struct join_totals *figures, struct join_tally *out)
 {
     out->any = true;
     for (unsigned i = 0; i < JOIN_SPAN_TYPES; i++) {
@@ -38,7 +38,7 @@ void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct 
     }
 }
 
-static void figures_add_type(struct join_figures *figures, uint16_t type, bool waits)
+static void figures_add_type(struct join_totals *figures, uint16_t type, bool waits)
 {
     unsigned i = 0;
     while (i < JOIN_SPAN_TYPES && figures->types[i].used && figures->types[i].type != type)
@@ -68,7 +68,7 @@ static void figures_add_amount(uint64_t *sum, uint64_t count)
 
 /* Whether values of that measure and type are what the counters count: those of the better measure
  * push out what was counted before, for seconds and bytes do not add up. */
-static bool figures_counts_towards(struct join_figures *figures, enum join_measure measure,
+static bool figures_counts_towards(struct join_totals *figures, enum join_measure measure,
                                    uint16_t type)
 {
     if (figures->n_top && measure == figures->top_measure)
@@ -106,12 +106,12 @@ void join_top_add(struct join_top *top, unsigned max, uint8_t *count, uint32_t f
 /* --- Samples ---------------------------------------------------------------------------- */
 
 /* Whether samples that name the span itself were added before. */
-static bool figures_is_own(const struct join_figures *figures, const struct join_sample *sample)
+static bool figures_is_own(const struct join_totals *figures, const struct join_sample *sample)
 {
     return memcmp(figures->under, sample->span_id, sizeof figures->under) == 0;
 }
 
-static void figures_add_taken(struct join_figures *figures, const struct join_sample *sample)
+static void figures_add_taken(struct join_totals *figures, const struct join_sample *sample)
 {
     figures->taken = true;
     if (sample->measure < JOIN_WALL_TIME)
@@ -122,7 +122,7 @@ static void figures_add_taken(struct join_figures *figures, const struct join_sa
 }
 
 /* The sample is the span's own now. */
-void join_figures_untake(struct join_figures *figures, const struct join_sample *sample)
+void join_totals_untake(struct join_totals *figures, const struct join_sample *sample)
 {
     if (sample->measure < JOIN_WALL_TIME)
         figures->taken_ns[sample->measure] -= sample->time_ns;
@@ -131,7 +131,7 @@ void join_figures_untake(struct join_figures *figures, const struct join_sample 
     figures->taken_allocated_bytes -= sample->allocated_bytes;
 }
 
-void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
+void join_totals_add_sample(const struct join_table *table, struct join_totals *figures,
                              const struct join_sample *sample, bool waits)
 {
     memcpy(figures->under,
@@ -155,7 +155,7 @@ void join_figures_add_sample(const struct join_table *table, struct join_figures
                      sample->value);
 }
 
-uint64_t join_figures_cpu_ns(const struct join_figures *figures)
+uint64_t join_totals_cpu_ns(const struct join_totals *figures)
 {
     uint64_t ns[JOIN_WALL_TIME];
     for (unsigned m = 0; m < JOIN_WALL_TIME; m++) {
@@ -165,7 +165,7 @@ uint64_t join_figures_cpu_ns(const struct join_figures *figures)
     return ns[JOIN_CPU_TIME] ? ns[JOIN_CPU_TIME] : ns[JOIN_CPU_COUNT];
 }
 
-enum join_measure join_figures_measure(const struct join_figures *figures)
+enum join_measure join_totals_measure(const struct join_totals *figures)
 {
     return figures->count[JOIN_CPU_TIME]    ? JOIN_CPU_TIME
            : figures->count[JOIN_CPU_COUNT] ? JOIN_CPU_COUNT
@@ -173,7 +173,7 @@ enum join_measure join_figures_measure(const struct join_figures *figures)
                                             : JOIN_OTHER;
 }
 
-void join_figures_add(struct join_figures *into, const struct join_figures *from)
+void join_totals_add(struct join_totals *into, const struct join_totals *from)
 {
     static const uint8_t none[16];
     for (unsigned m = 0; m < JOIN_MEASURES; m++)
@@ -187,8 +187,8 @@ void join_figures_add(struct join_figures *into, const struct join_figures *from
         memcpy(into->profile_id, from->profile_id, sizeof into->profile_id);
 }
 
-void join_figures_add_top(struct join_figures *into, struct join_top *into_top, unsigned max,
-                          const struct join_figures *from, const struct join_top *from_top)
+void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
+                          const struct join_totals *from, const struct join_top *from_top)
 {
     if (!from->n_top ||
         !figures_counts_towards(into, (enum join_measure)from->top_measure, from->top_type))
@@ -203,7 +203,7 @@ uint64_t join_times(uint64_t left, uint64_t right)
     return __builtin_mul_overflow(left, right, &product) ? UINT64_MAX : product;
 }
 
-void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+void join_value_type_apply(const struct join_value_type *meaning, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret)
 {
     uint64_t time_ns = 0, count = n_times ? n_times : 1;
@@ -230,23 +230,23 @@ void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool
 struct join_sample join_taken_sample(const struct join_taken *taken, uint64_t value,
                                      uint64_t n_times)
 {
-    const struct join_meaning meaning = {.type = taken->type,
+    const struct join_value_type meaning = {.type = taken->type,
                                          .measure = (enum join_measure)taken->measure,
                                          .unit_ns = taken->unit_ns,
                                          .period_ns = taken->period_ns,
                                          .counts = taken->counts,
                                          .allocates = taken->allocates};
     struct join_sample sample = {.function = taken->function};
-    join_meaning_apply(&meaning, value, taken->has_value, n_times, &sample);
+    join_value_type_apply(&meaning, value, taken->has_value, n_times, &sample);
     return sample;
 }
 
-const struct join_top *join_figures_top(const struct join_figures *figures)
+const struct join_top *join_totals_top(const struct join_totals *figures)
 {
     return (const struct join_top *)(const void *)(figures + 1);
 }
 
-size_t join_table_figures_size(const struct join_table *table)
+size_t join_table_totals_size(const struct join_table *table)
 {
     return table->figures_size;
 }

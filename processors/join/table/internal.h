@@ -228,27 +228,27 @@ static inline bool shard_has_figures(const struct shard *shard)
     return shard->free_figures || shard->used_figures < shard->n_figures;
 }
 
-static inline struct join_figures *shard_figures(const struct join_table *table,
+static inline struct join_totals *shard_figures(const struct join_table *table,
                                                  const struct shard *shard, uint32_t index)
 {
-    return (struct join_figures *)(void *)(shard->figures + (index - 1) * table->figures_size);
+    return (struct join_totals *)(void *)(shard->figures + (index - 1) * table->figures_size);
 }
 
 /* The counters behind them. */
-static inline struct join_top *figures_top(struct join_figures *figures)
+static inline struct join_top *figures_top(struct join_totals *figures)
 {
     return (struct join_top *)(void *)(figures + 1);
 }
 
 /* The record's figures, made where there are none and `make`; NULL without, or without room. */
-struct join_figures *join_record_figures(const struct join_table *table, struct shard *shard,
+struct join_totals *join_record_figures(const struct join_table *table, struct shard *shard,
                                          struct record *record, bool make);
-void join_figures_untake(struct join_figures *figures, const struct join_sample *sample);
+void join_totals_untake(struct join_totals *figures, const struct join_sample *sample);
 void join_record_free_figures(const struct join_table *table, struct shard *shard,
                               struct record *record);
 
 /* Counts the samples that waited for the record's span, once. */
-void join_figures_tally(uint64_t *by_type, struct join_figures *figures, struct join_tally *out);
+void join_totals_tally(uint64_t *by_type, struct join_totals *figures, struct join_tally *out);
 
 /* --- Names: names.c --------------------------------------------------------------------- */
 

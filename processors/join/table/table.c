@@ -191,7 +191,7 @@ static inline void ring_settle(struct join_table *table, struct shard *shard, st
     if (record->pending) {
         table_note_lost(table, record->head.span_id);
         shard->n_pending--;
-        join_figures_tally(out->unknown, shard_figures(table, shard, record->figures), out);
+        join_totals_tally(out->unknown, shard_figures(table, shard, record->figures), out);
     } else {
         shard->n_spans--;
         if (!record_expired(table, record, now)) {
@@ -310,8 +310,8 @@ static uint32_t index_take_over(struct join_table *table, struct shard *shard, s
         return 0;
     }
     if (old->pending) {
-        struct join_figures *f = shard_figures(table, shard, figures);
-        join_figures_tally(out->late, f, out);
+        struct join_totals *f = shard_figures(table, shard, figures);
+        join_totals_tally(out->late, f, out);
         if (out->on_adopted) {
             const struct join_span span = record_span(record);
             out->on_adopted(out->arg, &span, f);
@@ -686,7 +686,7 @@ static bool table_make_pending(struct join_table *table, struct shard *shard, st
     }
     if (sample->trace_id)
         memcpy(record->head.trace_id, sample->trace_id, 16);
-    join_figures_add_sample(table, join_record_figures(table, shard, record, true), sample,
+    join_totals_add_sample(table, join_record_figures(table, shard, record, true), sample,
                             !sample->held);
     slots_fill(home, &place, shard->head - size);
     shard->n_pending++;
@@ -699,7 +699,7 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
                            uint32_t now, struct join_tally *out)
 {
     struct record *record = slots_record(shard, place);
-    struct join_figures *figures = record ? join_record_figures(table, shard, record, true) : NULL;
+    struct join_totals *figures = record ? join_record_figures(table, shard, record, true) : NULL;
     bool waits = !sample->held && (!record || record->pending);
     if (record && record->pending && !record->has_trace && sample->trace_id) {
         memcpy(record->head.trace_id, sample->trace_id, sizeof record->head.trace_id);
@@ -708,7 +708,7 @@ static void table_remember(struct join_table *table, struct shard *shard, struct
     if (figures) {
         if (record->pending)
             record->seen = now; /* the span still lasts */
-        join_figures_add_sample(table, figures, sample, waits);
+        join_totals_add_sample(table, figures, sample, waits);
     } else if (!record && !place->ambiguous &&
                table_make_pending(table, shard, home, sample, now, out)) {
         return;
@@ -794,11 +794,11 @@ static void taken_leave(struct join_table *table, struct shard *shard, const str
     if (!named || !named->figures)
         return;
     const struct join_taken *taken = taken_of(record);
-    struct join_figures *figures = shard_figures(table, shard, named->figures);
+    struct join_totals *figures = shard_figures(table, shard, named->figures);
     struct join_sample sample = join_taken_sample(taken, taken->value, taken->n_times);
     sample.span_id = (const uint8_t *)&record->head.span_id;
-    join_figures_untake(figures, &sample);
-    join_figures_add_sample(table, figures, &sample, false);
+    join_totals_untake(figures, &sample);
+    join_totals_add_sample(table, figures, &sample, false);
 }
 
 void join_table_take(struct join_table *table, const struct join_sample *sample,
@@ -869,8 +869,8 @@ bool join_table_any_taken(const struct join_table *table, uint64_t now_ms)
     return at && record_age(at, table_tenths(now_ms)) <= table->window;
 }
 
-bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_figures *ret, struct join_top *ret_top)
+bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                        struct join_totals *ret, struct join_top *ret_top)
 {
     uint64_t id = br_load64(span_id), hash = table_mix(table, id);
     struct shard *shard = table_shard(table, hash);
@@ -879,7 +879,7 @@ bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const
     const struct record *record = slots_record(shard, &place);
     bool any = record && record->figures;
     if (any) {
-        struct join_figures *figures = shard_figures(table, shard, record->figures);
+        struct join_totals *figures = shard_figures(table, shard, record->figures);
         *ret = *figures;
         if (ret_top)
             memcpy(ret_top, figures_top(figures), figures->n_top * sizeof *ret_top);
@@ -1157,7 +1157,7 @@ struct join_table *join_table_new(size_t max_bytes, uint64_t window_ms, unsigned
     table->memory = memory;
     table->memory_len = len;
     table->n_top = n_top <= JOIN_TOP_MAX ? n_top : JOIN_TOP_MAX;
-    table->figures_size = sizeof(struct join_figures) + table->n_top * sizeof(struct join_top);
+    table->figures_size = sizeof(struct join_totals) + table->n_top * sizeof(struct join_top);
     table->families = (void *)behind;
     table->families_mask = n_families - 1;
     table->taken = (void *)(behind + families);

@@ -50,7 +50,7 @@ enum join_measure {
 };
 
 /* What the values of a profile mean, by its type, unit and period. */
-struct join_meaning {
+struct join_value_type {
     uint16_t type; /* join_table_type of "type:unit" */
     enum join_measure measure;
     uint64_t unit_ns;   /* of the values; 0: they are no time */
@@ -61,7 +61,7 @@ struct join_meaning {
     uint8_t profile_id[16];
 };
 
-struct join_figures {
+struct join_totals {
     uint64_t time_ns[JOIN_OTHER]; /* of the first three measures */
     uint32_t count[JOIN_MEASURES];
     struct {
@@ -160,7 +160,7 @@ struct join_sample {
 /* What a sample of the profile adds up to: `value` is the sum of its values (`has_value`: there are
  * any), `n_times` the number of its timestamps. Sets measure, time, count, type, value,
  * allocated bytes and profile id. */
-void join_meaning_apply(const struct join_meaning *meaning, uint64_t value, bool has_value,
+void join_value_type_apply(const struct join_value_type *meaning, uint64_t value, bool has_value,
                         uint64_t n_times, struct join_sample *ret);
 
 /* A product, or UINT64_MAX. */
@@ -175,7 +175,7 @@ enum join_result {
 /* Called under the lock for a span that takes over what samples before it added up to: it must be
  * quick and must not call back. */
 typedef void join_adopted_fn(void *arg, const struct join_span *span,
-                             const struct join_figures *figures);
+                             const struct join_totals *figures);
 
 /* What spans entered, and records that left, did to samples that had waited for them: per profile
  * type. Zeroed by the caller, who counts it. */
@@ -275,25 +275,25 @@ bool join_table_lost(struct join_table *table, const uint8_t *span_id);
 
 /* Copies what samples added to a span so far, and (unless NULL) the counters of its functions, at
  * most JOIN_TOP_MAX; false when there is nothing. */
-bool join_table_figures(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
-                        struct join_figures *ret, struct join_top *ret_top);
+bool join_table_totals(struct join_table *table, const uint8_t *trace_id, const uint8_t *span_id,
+                        struct join_totals *ret, struct join_top *ret_top);
 
 /* What a span's count and duration are of: CPU time, else the next measure that there is. */
-enum join_measure join_figures_measure(const struct join_figures *figures);
+enum join_measure join_totals_measure(const struct join_totals *figures);
 
 /* The CPU time of the samples that name the span, whosever they are. */
-uint64_t join_figures_cpu_ns(const struct join_figures *figures);
+uint64_t join_totals_cpu_ns(const struct join_totals *figures);
 
-/* Adds a sample to figures with counters behind them, of join_table_figures_size bytes. */
-void join_figures_add_sample(const struct join_table *table, struct join_figures *figures,
+/* Adds a sample to figures with counters behind them, of join_table_totals_size bytes. */
+void join_totals_add_sample(const struct join_table *table, struct join_totals *figures,
                              const struct join_sample *sample, bool waits);
-const struct join_top *join_figures_top(const struct join_figures *figures);
-size_t join_table_figures_size(const struct join_table *table);
+const struct join_top *join_totals_top(const struct join_totals *figures);
+size_t join_table_totals_size(const struct join_table *table);
 
 /* Adds up what two spans have; the counters, of at most `max` functions, apart. */
-void join_figures_add(struct join_figures *into, const struct join_figures *from);
-void join_figures_add_top(struct join_figures *into, struct join_top *into_top, unsigned max,
-                          const struct join_figures *from, const struct join_top *from_top);
+void join_totals_add(struct join_totals *into, const struct join_totals *from);
+void join_totals_add_top(struct join_totals *into, struct join_top *into_top, unsigned max,
+                          const struct join_totals *from, const struct join_top *from_top);
 
 /* Adds to a function's counter among `*n` of at most `max` (at least 1): exact while there are no
  * more functions than counters; then the smallest makes room, and what it had stays in. */

@@ -2,7 +2,7 @@
 /*
  * Something that a component in the first worker wants done in every worker: set a rule, ask what
  * is under way. One message goes from worker to worker, last to first, and is at each of them alone
- * in that worker's thread; so the errand's own memory needs no lock, and answers are gathered in
+ * in that worker's thread; so the broadcast's own memory needs no lock, and answers are gathered in
  * it.
  */
 #pragma once
@@ -11,19 +11,19 @@
 #include "pipeline/host.h"
 
 /* A member of what the sender allocated. */
-struct br_errand {
+struct br_broadcast {
     /* In every worker's thread, between two calls into the graph. */
-    void (*visit)(struct br_errand *e, struct br_host *host);
-    /* In the first worker's, after its visit: from then on the errand is the sender's again. Also
+    void (*visit)(struct br_broadcast *e, struct br_host *host);
+    /* In the first worker's, after its visit: from then on the broadcast is the sender's again. Also
      * when the end has begun, and always before nodes are destroyed, but for a sender that waits
      * without loops (a test). */
-    void (*done)(struct br_errand *e, struct br_host *home);
-    struct br_host *home; /* the rest is set by br_errand_send */
+    void (*done)(struct br_broadcast *e, struct br_host *home);
+    struct br_host *home; /* the rest is set by br_broadcast_send */
     struct br_message message;
     struct br_deferred deferred;
 };
 
-/* Sends the errand, from the first worker's thread; visit and done never run before the return.
+/* Sends the broadcast, from the first worker's thread; visit and done never run before the return.
  * False when the workers have too much to do: it stays the caller's. A host without loops of others
  * (a test's) is all there is to visit, at the end of the turn. */
-bool br_errand_send(struct br_errand *e, struct br_host *home);
+bool br_broadcast_send(struct br_broadcast *e, struct br_host *home);

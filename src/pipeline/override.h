@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rules at run time: for a while, more of something. A component that can do more on demand (scrape
- * a target, keep a service's links) has a tunable and registers it with its host; whoever sets
- * rules sends an errand (errand.h) to every worker and calls the three functions below there. A
- * tunable ends what a rule began when its time is over, by its own timer: nobody has to come back
+ * a target, keep a service's links) has a overridable and registers it with its host; whoever sets
+ * rules sends an broadcast (broadcast.h) to every worker and calls the three functions below there. A
+ * overridable ends what a rule began when its time is over, by its own timer: nobody has to come back
  * for that.
  */
 #pragma once
@@ -18,11 +18,11 @@
 struct br_host;
 struct br_node;
 
-#define BR_RULES_MAX 64 /* that a tunable has to be able to hold at a time */
-#define BR_RULE_TEXT_MAX 512
+#define BR_OVERRIDES_MAX 64 /* that a overridable has to be able to hold at a time */
+#define BR_OVERRIDE_TEXT_MAX 512
 
-/* What is said of one rule. Texts are NULL-terminated and at most BR_RULE_TEXT_MAX bytes. */
-struct br_rule {
+/* What is said of one rule. Texts are NULL-terminated and at most BR_OVERRIDE_TEXT_MAX bytes. */
+struct br_override {
     uint64_t id;         /* not 0 */
     uint64_t until_ms;   /* monotonic, as br_host_mono_ms has it: the same clock in every worker */
     const char *service; /* service.name; NULL: any */
@@ -48,35 +48,35 @@ struct br_collected {
 };
 typedef void br_collected_fn(const struct br_collected *c, void *arg);
 
-struct br_tunable;
+struct br_overridable;
 
-struct br_tunable_ops {
+struct br_overridable_ops {
     /* Begins to obey a rule at once; one of the same id is replaced. Copies what it keeps. Returns
-     * how many things it applies to (0: the rule is not for this tunable, and is not kept), or a
-     * code with a sentence: BR_EFULL with BR_RULES_MAX rules. */
-    int (*apply)(struct br_tunable *t, const struct br_rule *rule, struct br_err *err);
+     * how many things it applies to (0: the rule is not for this overridable, and is not kept), or a
+     * code with a sentence: BR_EFULL with BR_OVERRIDES_MAX rules. */
+    int (*apply)(struct br_overridable *t, const struct br_override *rule, struct br_err *err);
     /* Ends a rule before its time; nothing where it does not know it. */
-    void (*withdraw)(struct br_tunable *t, uint64_t id);
+    void (*withdraw)(struct br_overridable *t, uint64_t id);
     /* Calls `fn` for everything it collects. */
-    void (*list)(const struct br_tunable *t, br_collected_fn *fn, void *arg);
+    void (*list)(const struct br_overridable *t, br_collected_fn *fn, void *arg);
 };
 
 /* A member of a node's state. */
-struct br_tunable {
-    const struct br_tunable_ops *ops;
-    struct br_list link; /* host->tunables */
+struct br_overridable {
+    const struct br_overridable_ops *ops;
+    struct br_list link; /* host->overridables */
 };
 
 /* From start and until destroy; both in the thread of the host. The second accepts a zeroed one. */
-void br_tunable_register(struct br_tunable *t, struct br_host *host);
-void br_tunable_unregister(struct br_tunable *t);
+void br_overridable_register(struct br_overridable *t, struct br_host *host);
+void br_overridable_unregister(struct br_overridable *t);
 
-/* What an errand does at each worker: these ask all tunables there. br_tune_apply returns the sum
+/* What an broadcast does at each worker: these ask all overridables there. br_override_apply returns the sum
  * of what they returned, or the first code; then the rule is withdrawn from all of them. A host
  * that is draining takes no rule: 0. */
-int br_tune_apply(struct br_host *host, const struct br_rule *rule, struct br_err *err);
-void br_tune_withdraw(struct br_host *host, uint64_t id);
-void br_tune_list(struct br_host *host, br_collected_fn *fn, void *arg);
+int br_override_apply(struct br_host *host, const struct br_override *rule, struct br_err *err);
+void br_override_withdraw(struct br_host *host, uint64_t id);
+void br_override_list(struct br_host *host, br_collected_fn *fn, void *arg);
 
 /* True when `rule` names the type, or names none and `by_default`. */
-bool br_rule_has_type(const struct br_rule *rule, const char *type, bool by_default);
+bool br_override_has_type(const struct br_override *rule, const char *type, bool by_default);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/errand.h"
+#include "pipeline/broadcast.h"
 
 #include "base/mem.h"
 
-static void at_home(struct br_errand *e)
+static void at_home(struct br_broadcast *e)
 {
     e->visit(e, e->home);
     e->done(e, e->home);
@@ -11,14 +11,14 @@ static void at_home(struct br_errand *e)
 
 static void on_deferred(struct br_deferred *d)
 {
-    at_home(br_container_of(d, struct br_errand, deferred));
+    at_home(br_container_of(d, struct br_broadcast, deferred));
 }
 
-/* Downwards, because that is the order in which mail is read for the last time: an errand that is
+/* Downwards, because that is the order in which mail is read for the last time: an broadcast that is
  * under way at the end still comes home. */
 static void on_message(struct br_message *m, struct br_loop *loop)
 {
-    struct br_errand *e = br_container_of(m, struct br_errand, message);
+    struct br_broadcast *e = br_container_of(m, struct br_broadcast, message);
     struct br_host *host = br_loop_host(loop);
     if (host == e->home) {
         at_home(e);
@@ -28,7 +28,7 @@ static void on_message(struct br_message *m, struct br_loop *loop)
     br_loop_command(host->loops[host->worker - 1], m);
 }
 
-bool br_errand_send(struct br_errand *e, struct br_host *home)
+bool br_broadcast_send(struct br_broadcast *e, struct br_host *home)
 {
     e->home = home;
     if (!home->loops) {

@@ -2,9 +2,9 @@
 /*
  * Requests that become items, for every receiver that has a server.
  *
- * An ingest is what one node has of it: doors (listeners) and intakes. An intake is one request
+ * An ingest is what one node has of it: listeners (listeners) and intakes. An intake is one request
  * from its first header to the outcome of its item; its kind says what the body is and how it is
- * answered. A door's `begin` is the receiver's: it looks at path and type, asks each protocol "is
+ * answered. A listener's `begin` is the receiver's: it looks at path and type, asks each protocol "is
  * this one yours?", and makes the intake; body and gone are here.
  */
 #pragma once
@@ -13,7 +13,7 @@
 #include "ingest/http.h"
 #include "ingest/reading.h"
 #include "pipeline/component.h"
-#include "pipeline/tune.h"
+#include "pipeline/override.h"
 
 #define BR_TENANT_KEY "x-scope-orgid" /* Pyroscope's, Tempo's and Mimir's name for it */
 
@@ -22,10 +22,10 @@ struct br_ingest {
     const char
         *tenant_header; /* what metadata of the key BR_TENANT_KEY is taken from; NULL: that */
     struct br_workbench bench; /* of readings that are done at once */
-    struct br_list intakes, doors;
+    struct br_list intakes, listeners;
     struct br_list sendings; /* of pieces.h */
     struct br_list jobs;     /* of job.c: readings in threads */
-    struct br_tunable tunable; /* says that profiles are taken; no rule is for it */
+    struct br_overridable overridable; /* says that profiles are taken; no rule is for it */
     unsigned n_stopping;
     bool awaits_sendings; /* it is draining, and `sendings` was not empty: one of n_stopping */
 };
@@ -35,9 +35,9 @@ struct br_meter {
     double *accepted[BR_SIGNALS], *refused[BR_SIGNALS], *failed[BR_SIGNALS];
 };
 
-/* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_door_open. */
-struct br_door {
-    struct br_service service;
+/* One listener. Zeroed, with `begin` of the receiver's; the rest is set by br_ingest_listen. */
+struct br_ingest_listener {
+    struct br_handler service;
     struct br_ingest *ingest;
     struct br_server *server;
     struct br_list link;
@@ -46,33 +46,33 @@ struct br_door {
     size_t max_body;
 };
 
-struct br_intake;
+struct br_upload;
 
-struct br_intake_kind {
+struct br_upload_kind {
     /* Makes an item of the body, in whichever thread (reading.h). Returns 0 with r->item set;
      * BR_EAGAIN when it is to be begun again in a thread of the pool; BR_ENOMEM: not now; BR_ETOOBIG
      * or BR_EFULL: RESOURCE_EXHAUSTED; BR_EINVAL: r->invalid. */
     br_read_fn *read;
     size_t read_now; /* plain bytes of a body that is read at once */
     /* For figures of the receiver's own: a reading has ended well. NULL: there are none. */
-    void (*on_read)(struct br_intake *x, const struct br_reading *r);
+    void (*on_read)(struct br_upload *x, const struct br_reading *r);
     /* Answers `r` with how it ended. `x` is borrowed until return and has no request any more. */
-    void (*answer)(const struct br_intake *x, struct br_request *r, const struct br_outcome *o);
+    void (*answer)(const struct br_upload *x, struct br_request *r, const struct br_outcome *o);
 };
 
-struct br_intake {
+struct br_upload {
     struct br_list link;
-    const struct br_intake_kind *kind;
+    const struct br_upload_kind *kind;
     void *arg; /* the kind's own */
-    struct br_door *door;
+    struct br_ingest_listener *listener;
     const struct br_meter *meter;
     struct br_request *request; /* NULL once the client went away */
     struct br_item *item;       /* NULL until it is in the pipeline */
-    struct br_intake_job *job;  /* its reading in a thread; NULL: there is none */
+    struct br_upload_job *job;  /* its reading in a thread; NULL: there is none */
     enum br_signal signal;
-    enum br_intake_format format;
+    enum br_upload_format format;
     enum br_encoding encoding; /* of the body, or of the gRPC message */
-    struct br_outcome *partly; /* br_intake_partly; NULL: all of it is in the item */
+    struct br_outcome *partly; /* br_upload_partly; NULL: all of it is in the item */
 };
 
 /* Returns 0 or BR_ENOMEM. */
@@ -82,12 +82,12 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
  * one. */
 void br_ingest_release(struct br_ingest *g);
 
-/* Stops the doors and says br_node_drained when all requests have ended, and all sendings, of which
+/* Stops the listeners and says br_node_drained when all requests have ended, and all sendings, of which
  * some have no client any more. */
 void br_ingest_drain(struct br_ingest *g);
 
 /* Listens; `what` ("grpc") is for log and names. Errors as br_host_ops.serve. */
-int br_door_open(struct br_ingest *g, struct br_door *d, const char *what,
+int br_ingest_listen(struct br_ingest *g, struct br_ingest_listener *d, const char *what,
                  struct br_server_config *config, struct br_err *err);
 
 /* Makes the metrics with `transport` ("grpc", "http"), for the signals in `signals`. */
@@ -97,21 +97,21 @@ void br_meter_init(struct br_meter *m, struct br_node *node, const char *transpo
 /* A new intake for the request, in `begin`. Of `how`, all but link, request and item is taken over.
  * Answers it, and returns NULL, when the node has no pipeline for it, is draining, is over the
  * memory limit, or there is no memory. */
-struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r);
+struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *r);
 
 /* Ends an intake without an item: not now (counted as refused), or never (counted as failed). */
-void br_intake_refuse(struct br_intake *x, const char *why);
-void br_intake_reject(struct br_intake *x, enum br_status status, const char *why);
+void br_upload_refuse(struct br_upload *x, const char *why);
+void br_upload_reject(struct br_upload *x, enum br_status status, const char *why);
 
-/* Before br_intake_send: `n` pieces of the request are not in the item, because of `why`. They count
+/* Before br_upload_send: `n` pieces of the request are not in the item, because of `why`. They count
  * as failed; the answer, when the item has ended well, is a rejection that says so. Once per intake.
  * Returns 0 or BR_ENOMEM, with nothing done. */
-int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why);
+int br_upload_partly(struct br_upload *x, uint32_t n, enum br_status status, const char *why);
 
 /* Reads the body that has come, at once or in a thread of the pool, and sends the item, or ends without
  * one. Takes the body, of which nobody else may have a reference: its count is not for two threads. */
-void br_intake_read(struct br_intake *x, struct br_buf *body);
+void br_upload_read(struct br_upload *x, struct br_buf *body);
 
 /* Sends the item, or its pieces where there are any, down the pipeline with the request's metadata; the
  * intake ends with its outcome. Takes both. */
-void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *pieces);
+void br_upload_send(struct br_upload *x, struct br_item *item, struct br_list *pieces);

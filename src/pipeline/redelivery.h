@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The duty of whoever answers early: a keeper sends items that nobody else answers for any more. What
+ * The duty of whoever answers early: a redelivery sends items that nobody else answers for any more. What
  * the next one refuses for now is kept and sent again; what it refuses for good is dropped, counted in
  * the ledger and logged at most once a minute.
  */
@@ -10,30 +10,30 @@
 
 #include "pipeline/component.h"
 
-struct br_keeper;
+struct br_redelivery;
 
 /* `final`: a BR_RETRY from `next` (borrowed) means that it gave up, so the item is dropped. `on_end`,
  * unless NULL, is called whenever an item has ended. NULL when there is no memory. */
-struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, bool final,
+struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer *next, bool final,
                                 void (*on_end)(void *arg), void *arg);
 
 /* Takes an item without parent and without a callback, and sends it until it is delivered or dropped. */
-void br_keeper_send(struct br_keeper *k, struct br_item *item);
+void br_redelivery_send(struct br_redelivery *k, struct br_item *item);
 
 /* Items that were refused and wait; these and the ones under way, and their bytes; whether there are
  * none. */
-unsigned br_keeper_kept(const struct br_keeper *k);
-unsigned br_keeper_count(const struct br_keeper *k);
-size_t br_keeper_bytes(const struct br_keeper *k);
-bool br_keeper_idle(const struct br_keeper *k);
+unsigned br_redelivery_kept(const struct br_redelivery *k);
+unsigned br_redelivery_count(const struct br_redelivery *k);
+size_t br_redelivery_bytes(const struct br_redelivery *k);
+bool br_redelivery_idle(const struct br_redelivery *k);
 
 /* Drops what is left, for "shutdown". Accepts NULL. */
-void br_keeper_free(struct br_keeper *k);
+void br_redelivery_free(struct br_redelivery *k);
 
 /* Counts what `item` owes as dropped for "shutdown". Whoever destroys the node logs the sum, so
  * that nothing is held back. */
-void br_keep_end(struct br_node *node, struct br_item *item);
+void br_redelivery_end(struct br_node *node, struct br_item *item);
 
 /* Counts what `item` owes as dropped for `reason`, and logs it within `limit`. */
-void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
+void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *reason,
                   const struct br_outcome *why, struct br_log_limit *limit);

@@ -7,19 +7,19 @@
 
 #define NS_PER_MS 1000000
 
-static struct pprof_scraper *scraper_of(struct br_tunable *t)
+static struct pprof_scraper *scraper_of(struct br_overridable *t)
 {
-    return br_container_of(t, struct pprof_scraper, tunable);
+    return br_container_of(t, struct pprof_scraper, overridable);
 }
 
-static bool matches(const struct pprof_rule *r, const struct pprof_target *t)
+static bool matches(const struct pprof_override *r, const struct pprof_target *t)
 {
     bool service = !r->service || (strlen(r->service) == t->service_len &&
                                    memcmp(r->service, t->service, t->service_len) == 0);
     return service && (!r->target || strcmp(r->target, t->config->endpoint) == 0);
 }
 
-static bool is_live(const struct pprof_scraper *s, const struct pprof_rule *r)
+static bool is_live(const struct pprof_scraper *s, const struct pprof_override *r)
 {
     return r->until_ms > br_host_mono_ms(s->node->host);
 }
@@ -38,7 +38,7 @@ struct want {
 
 /* The shorter of what is wanted so far and what a rule (NULL: the config) asks for. */
 static void ask(const struct pprof_config *c, int kind, struct want *want,
-                const struct pprof_rule *rule)
+                const struct pprof_override *rule)
 {
     uint64_t shortest = pprof_job_shortest_ms(c, (enum pprof_kind)kind);
     uint64_t interval_ms = rule ? rule->interval_ms : 0;
@@ -87,10 +87,10 @@ static void forget(struct pprof_scraper *s, size_t i)
 
 static void on_rules_end(struct br_timer *t)
 {
-    pprof_rules_refresh(br_container_of(t, struct pprof_scraper, rules_end), at_once);
+    pprof_overrides_refresh(br_container_of(t, struct pprof_scraper, rules_end), at_once);
 }
 
-void pprof_rules_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j))
+void pprof_overrides_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pprof_job *j))
 {
     struct br_host *host = s->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
@@ -108,14 +108,14 @@ void pprof_rules_refresh(struct pprof_scraper *s, uint64_t (*delay_ms)(struct pp
         refresh_target(s, &s->targets[i], delay_ms);
 }
 
-void pprof_rules_release(struct pprof_scraper *s)
+void pprof_overrides_release(struct pprof_scraper *s)
 {
     while (s->n_rules > 0)
         forget(s, s->n_rules - 1);
     br_host_timer_stop(s->node->host, &s->rules_end);
 }
 
-/* --- The tunable ------------------------------------------------------------------------------ */
+/* --- The overridable ------------------------------------------------------------------------------ */
 
 /* Where neither the rule nor the config names a profile, it is the CPU's. */
 static bool is_default(const struct pprof_config *c, enum pprof_kind kind)
@@ -127,7 +127,7 @@ static bool is_default(const struct pprof_config *c, enum pprof_kind kind)
 }
 
 /* How many jobs it is about. */
-static int count_jobs(const struct pprof_scraper *s, const struct pprof_rule *r)
+static int count_jobs(const struct pprof_scraper *s, const struct pprof_override *r)
 {
     int n_targets = 0, n_kinds = 0;
     for (size_t i = 0; i < s->n_targets; i++)
@@ -137,7 +137,7 @@ static int count_jobs(const struct pprof_scraper *s, const struct pprof_rule *r)
     return n_targets * n_kinds;
 }
 
-static int copy_rule(struct pprof_rule *r, const struct br_rule *rule, struct br_err *err)
+static int copy_rule(struct pprof_override *r, const struct br_override *rule, struct br_err *err)
 {
     r->service = rule->service ? br_strdup(rule->service) : NULL;
     r->target = rule->target ? br_strdup(rule->target) : NULL;
@@ -155,15 +155,15 @@ static void withdraw_rule(struct pprof_scraper *s, uint64_t id)
             forget(s, i);
 }
 
-static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err *err)
+static int apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
 {
     struct pprof_scraper *s = scraper_of(t);
-    struct pprof_rule r = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
+    struct pprof_override r = {rule->id, rule->until_ms, rule->interval_ms, NULL, NULL, {0}};
     if (s->stopping)
         return 0;
     for (int k = 0; k < PPROF_KINDS; k++) {
         const char *name = pprof_kind_name(s->config, (enum pprof_kind)k);
-        r.kinds[k] = *name && br_rule_has_type(rule, name,
+        r.kinds[k] = *name && br_override_has_type(rule, name,
                                                !rule->keep &&
                                                    is_default(s->config, (enum pprof_kind)k));
     }
@@ -172,35 +172,35 @@ static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err
         return rc;
     withdraw_rule(s, rule->id);
     int n = is_live(s, &r) ? count_jobs(s, &r) : 0;
-    if (n > 0 && s->n_rules == BR_RULES_MAX)
-        n = br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_RULES_MAX);
+    if (n > 0 && s->n_rules == BR_OVERRIDES_MAX)
+        n = br_err_set(err, BR_EFULL, "more than %d rules at a time", BR_OVERRIDES_MAX);
     if (n > 0) {
         s->rules[s->n_rules++] = r;
     } else {
         br_free(r.service);
         br_free(r.target);
     }
-    pprof_rules_refresh(s, at_once);
+    pprof_overrides_refresh(s, at_once);
     return n;
 }
 
-static void withdraw(struct br_tunable *t, uint64_t id)
+static void withdraw(struct br_overridable *t, uint64_t id)
 {
     struct pprof_scraper *s = scraper_of(t);
     if (s->stopping)
         return;
     withdraw_rule(s, id);
-    pprof_rules_refresh(s, at_once);
+    pprof_overrides_refresh(s, at_once);
 }
 
-static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
 {
     static const char *const states[PPROF_RESULTS] = {
         [PPROF_WAITING] = "waiting", [PPROF_OK] = "ok",         [PPROF_EMPTY] = "ok",
         [PPROF_FAILED] = "failing",  [PPROF_IN_USE] = "in use", [PPROF_BUSY] = "busy",
         [PPROF_HELD] = "waiting",    [PPROF_SHED] = "shed",
     };
-    const struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, tunable);
+    const struct pprof_scraper *s = br_container_of(t, struct pprof_scraper, overridable);
     for (size_t i = 0; i < s->n_targets * PPROF_KINDS; i++) {
         const struct pprof_target *target = &s->targets[i / PPROF_KINDS];
         const struct pprof_job *j = &target->jobs[i % PPROF_KINDS];
@@ -217,4 +217,4 @@ static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
     }
 }
 
-const struct br_tunable_ops pprof_tunable_ops = {apply, withdraw, list};
+const struct br_overridable_ops pprof_overridable_ops = {apply, withdraw, list};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "pipeline/keep.h"
+#include "pipeline/redelivery.h"
 
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 #define RETRY_MAX_MS 10000
 #define LOG_EVERY_MS 60000
 
-struct br_keeper {
+struct br_redelivery {
     struct br_node *node;
     struct br_consumer *next;
     bool final, freeing;
@@ -23,7 +23,7 @@ struct br_keeper {
 
 struct kept {
     struct br_list link;
-    struct br_keeper *keeper;
+    struct br_redelivery *redelivery;
     struct br_item *item;
     struct br_item *attempt; /* under way; NULL while it waits for its timer */
     struct br_timer timer;
@@ -31,7 +31,7 @@ struct kept {
     size_t bytes;
 };
 
-void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason,
+void br_redelivery_drop(struct br_node *node, struct br_item *item, const char *reason,
                   const struct br_outcome *why, struct br_log_limit *limit)
 {
     uint64_t held;
@@ -47,7 +47,7 @@ void br_keep_drop(struct br_node *node, struct br_item *item, const char *reason
              br_status_name(why->status), why->text, more);
 }
 
-void br_keep_end(struct br_node *node, struct br_item *item)
+void br_redelivery_end(struct br_node *node, struct br_item *item)
 {
     node->n_unsent[item->signal] += item->n_held;
     br_item_settle(item, BR_FATE_DROPPED, "shutdown", item->n_held);
@@ -55,13 +55,13 @@ void br_keep_end(struct br_node *node, struct br_item *item)
 
 static void end(struct kept *p, const struct br_outcome *o)
 {
-    struct br_keeper *k = p->keeper;
+    struct br_redelivery *k = p->redelivery;
     if (o->verdict == BR_REJECT)
-        br_keep_drop(k->node, p->item, "rejected", o, &k->log_limit);
+        br_redelivery_drop(k->node, p->item, "rejected", o, &k->log_limit);
     else if (o->verdict == BR_RETRY && (k->freeing || k->node->ending))
-        br_keep_end(k->node, p->item);
+        br_redelivery_end(k->node, p->item);
     else if (o->verdict == BR_RETRY)
-        br_keep_drop(k->node, p->item, "retries_exhausted", o, &k->log_limit);
+        br_redelivery_drop(k->node, p->item, "retries_exhausted", o, &k->log_limit);
     br_host_timer_stop(k->node->host, &p->timer);
     k->bytes -= p->bytes;
     br_item_done(p->item);
@@ -77,7 +77,7 @@ static void try_once(struct kept *p);
 static void on_due(struct br_timer *t)
 {
     struct kept *p = br_container_of(t, struct kept, timer);
-    p->keeper->n_waiting--;
+    p->redelivery->n_waiting--;
     try_once(p);
 }
 
@@ -85,8 +85,8 @@ static void again(struct kept *p, const struct br_outcome *o)
 {
     uint64_t delay = o->delay_ms ? o->delay_ms : p->delay_ms;
     p->delay_ms = p->delay_ms * 2 < RETRY_MAX_MS ? p->delay_ms * 2 : RETRY_MAX_MS;
-    if (br_host_timer(p->keeper->node->host, &p->timer, delay, on_due))
-        p->keeper->n_waiting++;
+    if (br_host_timer(p->redelivery->node->host, &p->timer, delay, on_due))
+        p->redelivery->n_waiting++;
     else
         end(p, o);
 }
@@ -96,7 +96,7 @@ static void on_attempt(struct br_item *child, void *arg)
     struct kept *p = arg;
     const struct br_outcome *o = &child->outcome;
     p->attempt = NULL;
-    if (o->verdict == BR_RETRY && !p->keeper->final && !p->keeper->freeing)
+    if (o->verdict == BR_RETRY && !p->redelivery->final && !p->redelivery->freeing)
         again(p, o);
     else
         end(p, o);
@@ -107,34 +107,34 @@ static void try_once(struct kept *p)
     struct br_item *child = br_item_attempt(p->item, on_attempt, p);
     if (child) {
         p->attempt = child;
-        br_consume(p->keeper->next, child);
+        br_consume(p->redelivery->next, child);
         return;
     }
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 1000, "out of memory");
     again(p, &o);
 }
 
-void br_keeper_send(struct br_keeper *k, struct br_item *item)
+void br_redelivery_send(struct br_redelivery *k, struct br_item *item)
 {
     struct kept *p = br_calloc(1, sizeof *p);
     br_item_hold(item, BR_HOLDER_BATCHES);
     if (!p) {
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, 0, "out of memory");
-        br_keep_drop(k->node, item, "no_memory", &o, &k->log_limit);
+        br_redelivery_drop(k->node, item, "no_memory", &o, &k->log_limit);
         br_item_done(item);
         return;
     }
-    *p = (struct kept){.keeper = k, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
+    *p = (struct kept){.redelivery = k, .item = item, .delay_ms = RETRY_FIRST_MS, .bytes = item->size};
     k->bytes += p->bytes;
     br_list_append(&k->items, &p->link);
     k->n_items++;
     try_once(p);
 }
 
-struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, bool final,
+struct br_redelivery *br_redelivery_new(struct br_node *node, struct br_consumer *next, bool final,
                                 void (*on_end)(void *arg), void *arg)
 {
-    struct br_keeper *k = br_calloc(1, sizeof *k);
+    struct br_redelivery *k = br_calloc(1, sizeof *k);
     if (!k)
         return NULL;
     k->node = node;
@@ -146,27 +146,27 @@ struct br_keeper *br_keeper_new(struct br_node *node, struct br_consumer *next, 
     return k;
 }
 
-unsigned br_keeper_kept(const struct br_keeper *k)
+unsigned br_redelivery_kept(const struct br_redelivery *k)
 {
     return k->n_waiting;
 }
 
-size_t br_keeper_bytes(const struct br_keeper *k)
+size_t br_redelivery_bytes(const struct br_redelivery *k)
 {
     return k->bytes;
 }
 
-unsigned br_keeper_count(const struct br_keeper *k)
+unsigned br_redelivery_count(const struct br_redelivery *k)
 {
     return k->n_items;
 }
 
-bool br_keeper_idle(const struct br_keeper *k)
+bool br_redelivery_idle(const struct br_redelivery *k)
 {
     return br_list_empty(&k->items);
 }
 
-void br_keeper_free(struct br_keeper *k)
+void br_redelivery_free(struct br_redelivery *k)
 {
     if (!k)
         return;

@@ -5,12 +5,12 @@
 #include "base/mem.h"
 #include "extensions/control/control.h"
 
-static struct control_rule *rule_of(struct br_list *l)
+static struct control_override *rule_of(struct br_list *l)
 {
-    return br_container_of(l, struct control_rule, link);
+    return br_container_of(l, struct control_override, link);
 }
 
-void control_rule_free(struct control_rule *r)
+void control_override_free(struct control_override *r)
 {
     if (!r)
         return;
@@ -18,27 +18,27 @@ void control_rule_free(struct control_rule *r)
     br_free(r);
 }
 
-static void say(struct control_rules *rs, const struct control_rule *r, const char *what)
+static void say(struct control_overrides *rs, const struct control_override *r, const char *what)
 {
     br_info(&rs->node->log, "rule %016llx for service %s %s", (unsigned long long)r->rule.id,
             r->rule.service, what);
 }
 
-static void drop(struct control_rules *rs, struct control_rule *r)
+static void drop(struct control_overrides *rs, struct control_override *r)
 {
     br_list_remove(&r->link);
-    control_rules_forget(rs, r);
+    control_overrides_forget(rs, r);
 }
 
 static void on_end(struct br_timer *t);
 
 /* Lets go of what is over: the workers have ended it by themselves. */
-static void sweep(struct control_rules *rs)
+static void sweep(struct control_overrides *rs)
 {
     struct br_host *host = rs->node->host;
     uint64_t now = br_host_mono_ms(host), next = UINT64_MAX;
     for (struct br_list *l = rs->list.next, *after; l != &rs->list; l = after) {
-        struct control_rule *r = rule_of(l);
+        struct control_override *r = rule_of(l);
         after = l->next;
         if (r->rule.until_ms <= now) {
             say(rs, r, "has ended");
@@ -55,17 +55,17 @@ static void sweep(struct control_rules *rs)
 
 static void on_end(struct br_timer *t)
 {
-    sweep(br_container_of(t, struct control_rules, end));
+    sweep(br_container_of(t, struct control_overrides, end));
 }
 
-int control_rules_init(struct control_rules *rs, struct br_node *node)
+int control_overrides_init(struct control_overrides *rs, struct br_node *node)
 {
     rs->node = node;
     br_list_init(&rs->list);
     return br_host_timer_park(node->host, &rs->end, on_end) ? 0 : BR_ENOMEM;
 }
 
-void control_rules_release(struct control_rules *rs)
+void control_overrides_release(struct control_overrides *rs)
 {
     if (!rs->node)
         return;
@@ -75,15 +75,15 @@ void control_rules_release(struct control_rules *rs)
 }
 
 /* Ids are not to be guessed from one another, or from those of a run before. */
-static uint64_t new_id(struct control_rules *rs)
+static uint64_t new_id(struct control_overrides *rs)
 {
     uint64_t id = 0;
-    while (id == 0 || control_rules_find(rs, id))
+    while (id == 0 || control_overrides_find(rs, id))
         br_random_bytes(&id, sizeof id);
     return id;
 }
 
-int control_rules_admit(struct control_rules *rs, struct control_rule *r, uint64_t *ret_wait_s)
+int control_overrides_admit(struct control_overrides *rs, struct control_override *r, uint64_t *ret_wait_s)
 {
     const struct control_config *c = rs->node->config;
     struct br_host *host = rs->node->host;
@@ -104,20 +104,20 @@ int control_rules_admit(struct control_rules *rs, struct control_rule *r, uint64
     return 0;
 }
 
-void control_rules_add(struct control_rules *rs, struct control_rule *r)
+void control_overrides_add(struct control_overrides *rs, struct control_override *r)
 {
     say(rs, r, "holds");
     br_list_append(&rs->list, &r->link);
     sweep(rs);
 }
 
-void control_rules_forget(struct control_rules *rs, struct control_rule *r)
+void control_overrides_forget(struct control_overrides *rs, struct control_override *r)
 {
     rs->n--;
-    control_rule_free(r);
+    control_override_free(r);
 }
 
-struct control_rule *control_rules_find(struct control_rules *rs, uint64_t id)
+struct control_override *control_overrides_find(struct control_overrides *rs, uint64_t id)
 {
     uint64_t now = br_host_mono_ms(rs->node->host);
     for (struct br_list *l = rs->list.next; l != &rs->list; l = l->next)
@@ -126,22 +126,22 @@ struct control_rule *control_rules_find(struct control_rules *rs, uint64_t id)
     return NULL;
 }
 
-size_t control_rules_match(struct control_rules *rs, uint64_t id, const char *service,
-                           uint64_t ret[BR_RULES_MAX])
+size_t control_overrides_match(struct control_overrides *rs, uint64_t id, const char *service,
+                           uint64_t ret[BR_OVERRIDES_MAX])
 {
     size_t n = 0;
     sweep(rs);
-    for (struct br_list *l = rs->list.next; l != &rs->list && n < BR_RULES_MAX; l = l->next) {
-        const struct control_rule *r = rule_of(l);
+    for (struct br_list *l = rs->list.next; l != &rs->list && n < BR_OVERRIDES_MAX; l = l->next) {
+        const struct control_override *r = rule_of(l);
         if ((!id || r->rule.id == id) && (!service || strcmp(r->rule.service, service) == 0))
             ret[n++] = r->rule.id;
     }
     return n;
 }
 
-void control_rules_end(struct control_rules *rs, uint64_t id)
+void control_overrides_end(struct control_overrides *rs, uint64_t id)
 {
-    struct control_rule *r = control_rules_find(rs, id);
+    struct control_override *r = control_overrides_find(rs, id);
     if (!r)
         return;
     say(rs, r, "was ended");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ingest/intake.h"
+#include "ingest/upload.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,17 +16,17 @@
 
 /* --- The end of an intake --------------------------------------------------------------------- */
 
-static void forget(struct br_intake *x)
+static void forget(struct br_upload *x)
 {
     br_list_remove(&x->link);
     br_free(x->partly);
     br_free(x);
 }
 
-static void answer(struct br_intake *x, const struct br_outcome *o)
+static void answer(struct br_upload *x, const struct br_outcome *o)
 {
     struct br_request *r = x->request;
-    struct br_intake was = *x;
+    struct br_upload was = *x;
     was.request = NULL;
     was.partly = NULL;
     r->user = NULL;
@@ -34,25 +34,25 @@ static void answer(struct br_intake *x, const struct br_outcome *o)
     was.kind->answer(&was, r, o);
 }
 
-static void refuse(struct br_intake *x, const struct br_outcome *o)
+static void refuse(struct br_upload *x, const struct br_outcome *o)
 {
     *x->meter->refused[x->signal] += 1;
     answer(x, o);
 }
 
-static void reject(struct br_intake *x, const struct br_outcome *o)
+static void reject(struct br_upload *x, const struct br_outcome *o)
 {
     *x->meter->failed[x->signal] += 1;
     answer(x, o);
 }
 
-void br_intake_refuse(struct br_intake *x, const char *why)
+void br_upload_refuse(struct br_upload *x, const char *why)
 {
     struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "%s", why);
     refuse(x, &o);
 }
 
-void br_intake_reject(struct br_intake *x, enum br_status status, const char *why)
+void br_upload_reject(struct br_upload *x, enum br_status status, const char *why)
 {
     struct br_outcome o = br_outcome_reject(status, "%s", why);
     reject(x, &o);
@@ -61,9 +61,9 @@ void br_intake_reject(struct br_intake *x, enum br_status status, const char *wh
 /* --- Its beginning ---------------------------------------------------------------------------- */
 
 /* What a new intake is refused for before its body is read; false when it was. */
-static bool admit(struct br_intake *x)
+static bool admit(struct br_upload *x)
 {
-    struct br_node *node = x->door->ingest->node;
+    struct br_node *node = x->listener->ingest->node;
     if (!node->next[x->signal]) {
         struct br_outcome o =
             br_outcome_reject(BR_STATUS_UNIMPLEMENTED, "receiver %s is in no %s pipeline", node->id,
@@ -72,7 +72,7 @@ static bool admit(struct br_intake *x)
         return false;
     }
     if (node->draining || br_host_over_limit(node->host)) {
-        br_intake_refuse(x, node->draining ? "shutting down" : MEMORY_LIMIT);
+        br_upload_refuse(x, node->draining ? "shutting down" : MEMORY_LIMIT);
         return false;
     }
     if (br_shed_refuses(node->host, x->signal)) {
@@ -85,16 +85,16 @@ static bool admit(struct br_intake *x)
 }
 
 /* What the memory limit never has room for is too large, whatever the config says. */
-static size_t largest_body(const struct br_intake *x)
+static size_t largest_body(const struct br_upload *x)
 {
-    struct br_memory *memory = x->door->ingest->node->host->memory;
-    size_t max = x->door->max_body, largest = memory ? br_memory_largest(memory) : SIZE_MAX;
+    struct br_memory *memory = x->listener->ingest->node->host->memory;
+    size_t max = x->listener->max_body, largest = memory ? br_memory_largest(memory) : SIZE_MAX;
     return largest < max ? largest : max;
 }
 
-struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *r)
+struct br_upload *br_upload_new(const struct br_upload *how, struct br_request *r)
 {
-    struct br_intake *x = br_malloc(sizeof *x);
+    struct br_upload *x = br_malloc(sizeof *x);
     if (!x) {
         struct br_outcome o = br_outcome_retry(BR_STATUS_UNAVAILABLE, DELAY_MS, "out of memory");
         *how->meter->refused[how->signal] += 1;
@@ -108,14 +108,14 @@ struct br_intake *br_intake_new(const struct br_intake *how, struct br_request *
     x->partly = NULL;
     r->user = x;
     r->max_body = largest_body(x);
-    br_list_append(&x->door->ingest->intakes, &x->link);
+    br_list_append(&x->listener->ingest->intakes, &x->link);
     return admit(x) ? x : NULL;
 }
 
 /* What was refused is large: room is made for when it comes again. Whether it may then fit. */
-static bool may_fit_later(const struct br_intake *x, size_t wanted)
+static bool may_fit_later(const struct br_upload *x, size_t wanted)
 {
-    struct br_memory *memory = x->door->ingest->node->host->memory;
+    struct br_memory *memory = x->listener->ingest->node->host->memory;
     if (!memory || wanted < br_memory_hard(memory) / BR_READING_LARGE)
         return true;
     br_memory_settle(memory, 0);
@@ -124,9 +124,9 @@ static bool may_fit_later(const struct br_intake *x, size_t wanted)
 
 /* --- Its body --------------------------------------------------------------------------------- */
 
-static void on_body(struct br_service *self, struct br_request *r)
+static void on_body(struct br_handler *self, struct br_request *r)
 {
-    struct br_intake *x = r->user;
+    struct br_upload *x = r->user;
     (void)self;
     if (r->body_error == BR_BODY_TOO_BIG) {
         struct br_outcome o = br_outcome_reject(
@@ -135,41 +135,41 @@ static void on_body(struct br_service *self, struct br_request *r)
         return;
     }
     if (r->body_error == BR_BODY_MALFORMED) {
-        br_intake_reject(x, BR_STATUS_INVALID_ARGUMENT, "one length-prefixed message is expected");
+        br_upload_reject(x, BR_STATUS_INVALID_ARGUMENT, "one length-prefixed message is expected");
         return;
     }
     if (r->body_error && may_fit_later(x, r->body_wanted)) {
-        br_intake_refuse(x, MEMORY_LIMIT);
+        br_upload_refuse(x, MEMORY_LIMIT);
         return;
     }
     if (r->body_error) {
-        br_intake_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
+        br_upload_reject(x, BR_STATUS_RESOURCE_EXHAUSTED,
                          "the request is larger than the memory limit ever leaves");
         return;
     }
     if (r->grpc_compressed && x->encoding == BR_ENCODING_NONE) {
-        br_intake_reject(x, BR_STATUS_INTERNAL,
+        br_upload_reject(x, BR_STATUS_INTERNAL,
                          "a message is marked compressed without a grpc-encoding");
         return;
     }
     struct br_buf *body = r->body ? r->body : br_buf_new(r->pool, 1);
     r->body = NULL;
     if (body)
-        br_intake_read(x, body);
+        br_upload_read(x, body);
     else
-        br_intake_refuse(x, MEMORY_LIMIT);
+        br_upload_refuse(x, MEMORY_LIMIT);
 }
 
-static void on_gone(struct br_service *self, struct br_request *r)
+static void on_gone(struct br_handler *self, struct br_request *r)
 {
-    struct br_intake *x = r->user;
+    struct br_upload *x = r->user;
     (void)self;
     r->user = NULL;
     if (!x)
         return;
     x->request = NULL;
     if (x->job)
-        br_intake_job_leave(x);
+        br_upload_job_leave(x);
     if (!x->item)
         forget(x);
 }
@@ -202,7 +202,7 @@ static void keep_metadata(struct br_item *item, const struct br_ingest *g,
     br_str_release(&text);
 }
 
-int br_intake_partly(struct br_intake *x, uint32_t n, enum br_status status, const char *why)
+int br_upload_partly(struct br_upload *x, uint32_t n, enum br_status status, const char *why)
 {
     struct br_outcome *o = br_malloc(sizeof *o);
     if (!o)
@@ -231,8 +231,8 @@ static void check_sendings(struct br_ingest *g)
 
 static void on_done(struct br_item *item, void *arg)
 {
-    struct br_intake *x = arg;
-    struct br_ingest *g = x->door->ingest;
+    struct br_upload *x = arg;
+    struct br_ingest *g = x->listener->ingest;
     const struct br_meter *m = x->meter;
     const struct br_outcome *o = &item->outcome;
     double *const *by = o->verdict == BR_DONE    ? m->accepted
@@ -249,9 +249,9 @@ static void on_done(struct br_item *item, void *arg)
     check_sendings(g);
 }
 
-void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *pieces)
+void br_upload_send(struct br_upload *x, struct br_item *item, struct br_list *pieces)
 {
-    struct br_ingest *g = x->door->ingest;
+    struct br_ingest *g = x->listener->ingest;
     keep_metadata(item, g, x->request);
     br_item_received(item);
     item->done = on_done;
@@ -269,7 +269,7 @@ void br_intake_send(struct br_intake *x, struct br_item *item, struct br_list *p
 
 /* --- What is collected ------------------------------------------------------------------------ */
 
-static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err *err)
+static int apply(struct br_overridable *t, const struct br_override *rule, struct br_err *err)
 {
     (void)t;
     (void)rule;
@@ -277,16 +277,16 @@ static int apply(struct br_tunable *t, const struct br_rule *rule, struct br_err
     return 0; /* nobody can be asked to push more */
 }
 
-static void withdraw(struct br_tunable *t, uint64_t id)
+static void withdraw(struct br_overridable *t, uint64_t id)
 {
     (void)t;
     (void)id;
 }
 
-static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
+static void list(const struct br_overridable *t, br_collected_fn *fn, void *arg)
 {
-    const struct br_ingest *g = br_container_of(t, struct br_ingest, tunable);
-    if (g->node->next[BR_PROFILES] && !br_list_empty(&g->doors))
+    const struct br_ingest *g = br_container_of(t, struct br_ingest, overridable);
+    if (g->node->next[BR_PROFILES] && !br_list_empty(&g->listeners))
         fn(&(struct br_collected){.component = g->node->id,
                                   .service = "",
                                   .target = "",
@@ -295,7 +295,7 @@ static void list(const struct br_tunable *t, br_collected_fn *fn, void *arg)
            arg);
 }
 
-static const struct br_tunable_ops tunable_ops = {apply, withdraw, list};
+static const struct br_overridable_ops overridable_ops = {apply, withdraw, list};
 
 /* --- The node --------------------------------------------------------------------------------- */
 
@@ -303,11 +303,11 @@ int br_ingest_init(struct br_ingest *g, struct br_node *node, struct br_err *err
 {
     g->node = node;
     br_list_init(&g->intakes);
-    br_list_init(&g->doors);
+    br_list_init(&g->listeners);
     br_list_init(&g->sendings);
     br_list_init(&g->jobs);
-    g->tunable.ops = &tunable_ops;
-    br_tunable_register(&g->tunable, node->host);
+    g->overridable.ops = &overridable_ops;
+    br_overridable_register(&g->overridable, node->host);
     return br_workbench_init(&g->bench) ? br_err_set(err, BR_ENOMEM, "out of memory") : 0;
 }
 
@@ -315,22 +315,22 @@ void br_ingest_release(struct br_ingest *g)
 {
     if (!g->node)
         return;
-    br_tunable_unregister(&g->tunable);
-    while (!br_list_empty(&g->doors)) {
-        struct br_door *d = br_container_of(g->doors.next, struct br_door, link);
+    br_overridable_unregister(&g->overridable);
+    while (!br_list_empty(&g->listeners)) {
+        struct br_ingest_listener *d = br_container_of(g->listeners.next, struct br_ingest_listener, link);
         br_list_remove(&d->link);
         br_server_free(d->server);
     }
     br_pieces_stop(&g->sendings);
     while (!br_list_empty(&g->intakes)) {
-        struct br_intake *x = br_container_of(g->intakes.next, struct br_intake, link);
+        struct br_upload *x = br_container_of(g->intakes.next, struct br_upload, link);
         if (x->item)
             x->item->done = NULL; /* it is still in the pipeline; nobody waits any more */
         if (x->job)
-            br_intake_job_leave(x);
+            br_upload_job_leave(x);
         forget(x);
     }
-    br_intake_jobs_wait(&g->jobs);
+    br_upload_jobs_wait(&g->jobs);
     br_workbench_release(&g->bench);
 }
 
@@ -338,15 +338,15 @@ void br_ingest_drain(struct br_ingest *g)
 {
     g->n_stopping = 2;
     g->awaits_sendings = true;
-    for (struct br_list *l = g->doors.next; l != &g->doors; l = l->next) {
+    for (struct br_list *l = g->listeners.next; l != &g->listeners; l = l->next) {
         g->n_stopping++;
-        br_server_stop(br_container_of(l, struct br_door, link)->server, on_stopped, g);
+        br_server_stop(br_container_of(l, struct br_ingest_listener, link)->server, on_stopped, g);
     }
     check_sendings(g);
     on_stopped(g);
 }
 
-int br_door_open(struct br_ingest *g, struct br_door *d, const char *what,
+int br_ingest_listen(struct br_ingest *g, struct br_ingest_listener *d, const char *what,
                  struct br_server_config *config, struct br_err *err)
 {
     struct br_host *host = g->node->host;
@@ -359,7 +359,7 @@ int br_door_open(struct br_ingest *g, struct br_door *d, const char *what,
     config->log = &g->node->log;
     int rc = host->ops->serve(host, config, &d->service, &d->server, err);
     if (!rc)
-        br_list_append(&g->doors, &d->link);
+        br_list_append(&g->listeners, &d->link);
     return rc;
 }
 
