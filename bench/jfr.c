@@ -6,10 +6,10 @@
  *
  *     jfr FILE [SECONDS]
  */
-#include "profile/jfr.h"
+#include "profile/jfr/jfr.h"
 #include "base/mem.h"
 #include "bench/bench.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 #include "profile/profile.h"
 
 struct bench {

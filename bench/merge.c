@@ -10,9 +10,9 @@
 
 #include "base/mem.h"
 #include "bench/bench.h"
-#include "otlp/dictionary.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/walk/walk.h"
 
 #define REQUESTS_MAX 4096u
 #define BATCH_BYTES (256u << 20)

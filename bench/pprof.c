@@ -8,8 +8,8 @@
  */
 #include "base/mem.h"
 #include "bench/bench.h"
-#include "pipeline/host.h"
-#include "profile/pprof_write.h"
+#include "core/host.h"
+#include "profile/pprof/write.h"
 #include "profile/profile.h"
 #include "wire/protobuf.h"
 

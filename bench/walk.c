@@ -9,9 +9,9 @@
 #include <dirent.h>
 #include <string.h>
 
+#include "otlp/walk/walk.h"
 #include "bench/bench.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 
 #define REQUESTS_MAX 4096u
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "pipeline/component.h"
+#include "config/kind.h"
 
 enum br_foreign_fate {
     BR_FOREIGN_LACKING, /* Braid has nothing of the kind */

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "exporters/debug/output.h"
 #include "otlp/fields.h"
-#include "otlp/print.h"
+#include "otlp/print/print.h"
 #include "pipeline/exporter.h"
 #include "wire/protobuf.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "pipeline/shared.h"
+#include "core/shared.h"
 
 #define STUCK_MS 1000 /* how long a reader may keep a worker waiting */
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 
 struct debug_output;
 

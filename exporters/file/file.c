@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "exporters/file/writer.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "pipeline/exporter.h"
 #include "wire/compression.h"
 

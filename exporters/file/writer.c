@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "core/shared.h"
 #include "exporters/file/backups.h"
-#include "pipeline/shared.h"
 
 #define MODE_BITS 0777
 #define NAME_TRIES 1000 /* milliseconds that a name may be moved by */

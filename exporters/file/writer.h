@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 
 struct file_writer;
 

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "egress/call.h"
 #include "otlp/fields.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "wire/grpc.h"
 #include "wire/protobuf.h"
 

@@ -4,10 +4,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "attribute/value_text.h"
 #include "base/mem.h"
 #include "exporters/pyroscope/push_fields.h"
-#include "otlp/resolve.h"
-#include "pipeline/value_text.h"
+#include "otlp/dictionary/resolve.h"
 #include "profile/name.h"
 #include "profile/pair.h"
 #include "wire/protobuf.h"

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "config/option.h"
 #include "pipeline/component.h"
-#include "profile/pprof_write.h"
+#include "profile/pprof/write.h"
 
 struct pyroscope_label_config {
     struct br_strings resource_attributes; /* v NULL: the default list, of clients of Pyroscope all */

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 
 #define PYROSCOPE_TIMES_MAX 24576u
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "pipeline/component.h"
-#include "profile/pprof_write.h"
+#include "profile/pprof/write.h"
 
 #define PYROSCOPE_WRITING_NOW (512u << 10) /* bytes of an item that is written at once */
 

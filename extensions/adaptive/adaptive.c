@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The adaptive extension: how much CPU the process uses decides how much is shed (pipeline/shed.h).
+ * The adaptive extension: how much CPU the process uses decides how much is shed (core/shed.h).
  * At or above cpu_percentage each look takes a step up; a step down takes cpu_recovery below
  * resume_percentage; in between nothing changes, so that what a step saves does not undo it.
  */
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "core/shed.h"
 #include "extensions/adaptive/cpus.h"
-#include "pipeline/component.h"
 #include "pipeline/broadcast.h"
-#include "pipeline/shed.h"
+#include "pipeline/component.h"
 
 #define NS_PER_MS 1000000u
 #define SHORTEST_NS 100000000u

@@ -4,8 +4,8 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "core/shed.h"
 #include "extensions/control/control.h"
-#include "pipeline/shed.h"
 
 #define ROW_MAX 8192
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "extensions/control/control.h"
-#include "otlp/json_tree.h"
+#include "otlp/json/tree.h"
 
 #define DEPTH_MAX 3
 #define SERVICE_MAX 255 /* bytes, as the join compares */

@@ -2,9 +2,9 @@
 /* What the files of the attributes processor share. */
 #pragma once
 
-#include "pipeline/attribute_rules.h"
+#include "attribute/match.h"
+#include "attribute/rules.h"
 #include "pipeline/component.h"
-#include "pipeline/match.h"
 
 enum attributes_target { ATTRIBUTES_BOTH, ATTRIBUTES_SAMPLES, ATTRIBUTES_PROFILES };
 

@@ -5,10 +5,10 @@
  */
 #include <string.h>
 
+#include "attribute/sample.h"
 #include "base/map.h"
-#include "otlp/extension.h"
+#include "otlp/dictionary/extension.h"
 #include "otlp/scan.h"
-#include "pipeline/sample_attributes.h"
 #include "processors/attributes/attributes.h"
 
 #define ARENA_MAX (64u << 20)

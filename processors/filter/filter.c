@@ -6,10 +6,10 @@
  */
 #include <string.h>
 
-#include "otlp/rewrite.h"
+#include "attribute/condition.h"
+#include "attribute/match.h"
+#include "otlp/edit/rewrite.h"
 #include "pipeline/component.h"
-#include "pipeline/condition.h"
-#include "pipeline/match.h"
 
 #define LOG_EVERY_MS 60000
 

@@ -2,7 +2,7 @@
 /* What the join writes: attributes and links onto samples, figures onto spans. */
 #pragma once
 
-#include "otlp/extension.h"
+#include "otlp/dictionary/extension.h"
 #include "processors/join/reading.h"
 
 /* --- Onto samples ----------------------------------------------------------------------- */

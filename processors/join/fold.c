@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "otlp/rewrite.h"
+#include "otlp/edit/rewrite.h"
 #include "wire/protobuf.h"
 
 #define STACK 1 /* fields of Sample */

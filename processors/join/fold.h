@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 #include "processors/join/reading.h"
 
 enum join_fold {

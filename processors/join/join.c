@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "pipeline/shared.h"
+#include "core/shared.h"
 
 #define HOUSEKEEPING_MS 1000
 

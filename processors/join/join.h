@@ -2,7 +2,7 @@
 /* What the files of the join share. */
 #pragma once
 
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 #include "pipeline/component.h"
 #include "pipeline/redelivery.h"
 #include "processors/join/annotations.h"

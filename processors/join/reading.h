@@ -3,8 +3,8 @@
 #pragma once
 
 #include "config/option.h"
-#include "otlp/dictionary.h"
-#include "otlp/edit.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/edit/edit.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/table/table.h"
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "otlp/edit.h"
-#include "otlp/rewrite.h"
+#include "otlp/edit/edit.h"
+#include "otlp/edit/rewrite.h"
 #include "processors/join/annotations.h"
 #include "processors/join/fold.h"
 #include "processors/join/infer/infer.h"

@@ -6,7 +6,7 @@
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/scan.h"
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 #include "processors/join/infer/identity.h"
 #include "processors/join/join.h"
 #include "wire/protobuf.h"

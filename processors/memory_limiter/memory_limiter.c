@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "core/shared.h"
 #include "pipeline/component.h"
-#include "pipeline/shared.h"
 
 #define MIB 1048576u
 #define RETRY_MS 1000

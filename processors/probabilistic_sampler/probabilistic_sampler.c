@@ -7,15 +7,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "attribute/value.h"
 #include "base/mem.h"
 #include "base/steps.h"
+#include "otlp/edit/rewrite.h"
 #include "otlp/groups.h"
 #include "otlp/keyvalue.h"
-#include "otlp/rewrite.h"
 #include "otlp/scan.h"
 #include "otlp/trace_id.h"
 #include "pipeline/component.h"
-#include "pipeline/value.h"
 #include "processors/probabilistic_sampler/sampler.h"
 
 #define SCRATCH_MAX (64u << 20)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/profile_limits/edit.h"
 
-#include "otlp/rewrite.h"
+#include "otlp/edit/rewrite.h"
 #include "wire/protobuf.h"
 
 #define MORE_MAX (32u << 20)

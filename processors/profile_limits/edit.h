@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/str.h"
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 
 struct limits_edit {
     struct br_arena *arena; /* borrowed; of the item at hand */

@@ -2,8 +2,8 @@
 #include "processors/profile_limits/pieces.h"
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
-#include "otlp/rewrite.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 
 #define GROWTH_MAX 8

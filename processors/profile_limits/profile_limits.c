@@ -4,7 +4,7 @@
  * to what a profile backend takes, before it refuses all of a request. Stacks and labels are
  * changed in the dictionary, each once, however many samples refer to them.
  */
-#include "otlp/rewrite.h"
+#include "otlp/edit/rewrite.h"
 #include "otlp/scan.h"
 #include "pipeline/component.h"
 #include "processors/profile_limits/labels.h"

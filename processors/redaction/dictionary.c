@@ -2,8 +2,8 @@
 #include "processors/redaction/dictionary.h"
 
 #include "base/mem.h"
+#include "otlp/edit/rewrite.h"
 #include "otlp/keyvalue.h"
-#include "otlp/rewrite.h"
 #include "otlp/scan.h"
 
 static const uint8_t nothing[1];

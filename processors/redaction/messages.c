@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "processors/redaction/messages.h"
 
+#include "attribute/value_text.h"
 #include "base/steps.h"
 #include "base/str.h"
 #include "otlp/keyvalue.h"
 #include "otlp/scan.h"
-#include "pipeline/value_text.h"
 
 /* --- Shapes ---------------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/str.h"
-#include "otlp/dictionary.h"
-#include "otlp/splice.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/edit/splice.h"
 #include "processors/redaction/rules.h"
 
 /* What a field holds. */

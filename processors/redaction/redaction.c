@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "otlp/edit.h"
+#include "otlp/edit/edit.h"
 #include "pipeline/component.h"
 #include "processors/redaction/dictionary.h"
 

@@ -2,10 +2,10 @@
 /* What is to be redacted: the config, compiled, and what it says of a key or a text. */
 #pragma once
 
+#include "attribute/regex.h"
 #include "base/err.h"
 #include "base/map.h"
 #include "config/option.h"
-#include "pipeline/regex.h"
 #include "processors/redaction/mask.h"
 #include "processors/redaction/memo.h"
 

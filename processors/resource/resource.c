@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "otlp/dictionary.h"
-#include "otlp/resolve.h"
-#include "pipeline/attribute_rules.h"
+#include "attribute/rules.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/dictionary/resolve.h"
 #include "pipeline/component.h"
 #include "processors/resource/cache.h"
 #include "wire/protobuf.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 #include "receivers/otlp/otlp.h"
 
 static const struct br_option parameter_options[] = {

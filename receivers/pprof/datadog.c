@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "ingest/pieces.h"
-#include "otlp/json_scan.h"
+#include "otlp/json/scan.h"
 #include "receivers/pprof/pprof.h"
 #include "wire/multipart.h"
 

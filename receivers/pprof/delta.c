@@ -11,7 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "otlp/scan.h"
-#include "profile/pprof_fields.h"
+#include "profile/pprof/fields.h"
 
 #define TYPES_MAX 16
 /* Bytes that a comparison may take for each byte of the profile, and beside them; with the

@@ -7,9 +7,9 @@
  */
 #pragma once
 
-#include "ingest/upload.h"
 #include "ingest/reading.h"
-#include "otlp/build.h"
+#include "ingest/upload.h"
+#include "otlp/build/build.h"
 #include "pipeline/redelivery.h"
 #include "profile/name.h"
 #include "profile/profile.h"

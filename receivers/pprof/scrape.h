@@ -23,7 +23,7 @@ enum pprof_result {
     PPROF_IN_USE,
     PPROF_BUSY, /* the one before is under way */
     PPROF_HELD, /* too much memory is held */
-    PPROF_SHED, /* there is too much else to do (pipeline/shed.h) */
+    PPROF_SHED, /* there is too much else to do (core/shed.h) */
     PPROF_RESULTS,
 };
 

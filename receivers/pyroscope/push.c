@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "push/v1/push.pb-c.h"
 #include "receivers/pyroscope/pyroscope.h"
 #include "wire/grpc.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ingest/otlp.h"
-#include "otlp/build.h"
+#include "otlp/build/build.h"
 #include "profile/name.h"
 #include "profile/profile.h"
 

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "otlp/json_tree.h"
+#include "otlp/json/tree.h"
 #include "receivers/pyroscope/pyroscope.h"
 
 #define TYPES_MAX 64

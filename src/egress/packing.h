@@ -9,8 +9,8 @@
  */
 #pragma once
 
-#include "pipeline/host.h"
-#include "pipeline/item.h"
+#include "core/host.h"
+#include "core/item.h"
 #include "wire/compression.h"
 
 #define BR_PACKING_NOW (512u << 10)

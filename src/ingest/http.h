@@ -6,8 +6,8 @@
 #pragma once
 
 #include "config/option.h"
+#include "core/outcome.h"
 #include "net/server.h"
-#include "pipeline/outcome.h"
 #include "wire/compression.h"
 #include "wire/request.h"
 

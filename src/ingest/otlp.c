@@ -7,7 +7,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 
 /* What takes about two milliseconds: protobuf is walked, JSON is translated first. */
 #define READ_NOW (512u << 10)

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "ingest/upload.h"
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 
 struct br_otlp_handler {
     unsigned max_depth; /* br_walk_options */

@@ -2,7 +2,7 @@
 #include "ingest/pieces.h"
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 
 /* Timers that are due at once run several times a turn: as often as there are others. */
 #define NEXT_TURN_MS 1

@@ -11,10 +11,10 @@
 #pragma once
 
 #include "base/mem.h"
-#include "otlp/build.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
-#include "pipeline/item.h"
+#include "core/host.h"
+#include "core/item.h"
+#include "otlp/build/build.h"
+#include "otlp/walk/walk.h"
 #include "wire/compression.h"
 #include "wire/request.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One worker's event loop: a libuv loop that is a host (pipeline/host.h). One thread runs it; the only
+ * One worker's event loop: a libuv loop that is a host (core/host.h). One thread runs it; the only
  * call that other threads may make is br_loop_post.
  *
  * A turn: timers, sockets, then finished items and deferred work, then one flush of every connection
@@ -13,7 +13,7 @@
 
 #include "base/err.h"
 #include "base/list.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 
 struct br_loop;
 struct br_net;

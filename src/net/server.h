@@ -11,8 +11,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "core/host.h"
 #include "net/tls.h"
-#include "pipeline/host.h"
 #include "wire/conn.h"
 
 struct br_server_config {

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pipeline/item.h"
+#include "core/item.h"
 
 struct br_groups {
     const struct br_item *item;

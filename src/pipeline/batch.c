@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
-#include "pipeline/debt.h"
+#include "core/debt.h"
+#include "otlp/dictionary/dictionary.h"
 #include "pipeline/redelivery.h"
 
 #define NO_MEMORY_MS 200

@@ -7,8 +7,8 @@
  */
 #pragma once
 
+#include "core/host.h"
 #include "net/loop.h"
-#include "pipeline/host.h"
 
 /* A member of what the sender allocated. */
 struct br_broadcast {

@@ -19,8 +19,8 @@
 #include "base/log.h"
 #include "config/kind.h"
 #include "config/option.h"
-#include "pipeline/host.h"
-#include "pipeline/item.h"
+#include "core/host.h"
+#include "core/item.h"
 
 struct br_node;
 struct br_retry;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "pipeline/debt.h"
+#include "core/debt.h"
 #include "pipeline/lane.h"
 
 #define APART_COST 1024 /* of an item that goes on alone, beside its data */

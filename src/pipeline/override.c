@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 
 static struct br_overridable *overridable_of(struct br_list *l)
 {

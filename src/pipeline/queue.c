@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "pipeline/debt.h"
+#include "core/debt.h"
 #include "pipeline/exporter.h"
 #include "pipeline/redelivery.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 #include "pipeline/exporter.h"
 
 #define LOG_EVERY_MS 60000

@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "otlp/json_number.h"
-#include "otlp/json_scan.h"
+#include "otlp/json/number.h"
+#include "otlp/json/scan.h"
 
 /* Where an object or an array begins; `at` NULL: there is none. */
 struct br_json_part {

@@ -12,7 +12,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "otlp/edit.h"
+#include "otlp/edit/edit.h"
 
 #define BR_APP_NAME_MAX (64 * 1024) /* bytes of name and labels */
 #define BR_LABELS_MAX 128           /* labels of a series; Pyroscope refuses more than 30 */

@@ -5,8 +5,8 @@
  */
 #pragma once
 
-#include "otlp/dictionary.h"
-#include "pipeline/value.h"
+#include "attribute/value.h"
+#include "otlp/dictionary/dictionary.h"
 
 struct br_pair {
     struct br_entry key;

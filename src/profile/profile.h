@@ -17,7 +17,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
-#include "otlp/build.h"
+#include "otlp/build/build.h"
 
 /* Scope attributes. The first two are OpenTelemetry's semantic conventions for pprof. */
 #define BR_SCOPE_DEFAULT_SAMPLE_TYPE "pprof.scope.default_sample_type" /* string */

@@ -11,9 +11,9 @@
  */
 #include <fcntl.h>
 
+#include "app/graph.h"
+#include "app/registry.h"
 #include "base/mem.h"
-#include "pipeline/graph.h"
-#include "pipeline/registry.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"

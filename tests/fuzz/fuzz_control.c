@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "extensions/control/control.h"
-#include "otlp/json_tree.h"
+#include "otlp/json/tree.h"
 
 #define HOUR_NS 3600000000000u
 

@@ -2,7 +2,7 @@
 /* A recording, as a Pyroscope client's and as an upload. What comes behind its first chunk is also
  * tried as the labels beside it. */
 #include "fuzz/profile_fuzz.h"
-#include "profile/jfr.h"
+#include "profile/jfr/jfr.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

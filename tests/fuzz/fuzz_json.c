@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 
 #define MAX (1u << 20)
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/config.h"
 #include "base/str.h"
-#include "config/config.h"
 #include "tests/support/fake_registry.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

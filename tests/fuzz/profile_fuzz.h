@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/walk/walk.h"
 #include "profile/profile.h"
 
 #define FUZZ_BUILD_MAX (4u << 20)

@@ -18,9 +18,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/walk/walk.h"
 
 #define FILE_MAX (64u << 20)
 

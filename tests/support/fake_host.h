@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/host.h"
 #include "net/client.h"
 #include "net/server.h"
 #include "pipeline/component.h"
-#include "pipeline/host.h"
 #include "wire/conn.h"
 #include "wire/request.h"
 

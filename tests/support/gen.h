@@ -7,7 +7,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "pipeline/item.h"
+#include "core/item.h"
 #include "tests/support/wire.h"
 
 struct gen {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/items.h"
 
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 

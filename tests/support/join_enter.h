@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "pipeline/item.h"
+#include "core/item.h"
 #include "processors/join/table/table.h"
 
 #define ENTER_MAX 64u

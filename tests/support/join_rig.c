@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 

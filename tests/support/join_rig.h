@@ -6,8 +6,8 @@
 #pragma once
 
 #include "base/arena.h"
+#include "core/shared.h"
 #include "pipeline/component.h"
-#include "pipeline/shared.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/reorder.h"
 #include "tests/support/wire.h"

@@ -10,7 +10,7 @@
 
 #include "google/rpc/status.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 
 #define FRAME_MAX (64u << 20)
 

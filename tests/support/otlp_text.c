@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/otlp_text.h"
 
-#include "otlp/json.h"
-#include "otlp/walk.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/test.h"
 
 #define DEPTH_MAX 64

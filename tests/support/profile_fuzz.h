@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/walk/walk.h"
 #include "profile/profile.h"
 
 #define PROFILE_FUZZ_MAX (1u << 20)

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "core/host.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "pipeline/host.h"
 
 typedef Opentelemetry__Proto__Collector__Profiles__V1development__ExportProfilesServiceRequest
     Request;

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "pipeline/item.h"
+#include "core/item.h"
 
 /* The caller frees it (free). Aborts when the item is not what a decoder accepts. */
 char *profile_text(const struct br_item *item);

@@ -19,9 +19,9 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "otlp/json.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/walk.h"
 #include "profile/profile.h"
 #include "wire/compression.h"
 

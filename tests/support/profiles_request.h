@@ -7,9 +7,9 @@
 #pragma once
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/test.h"
 #include "wire/protobuf.h"
 

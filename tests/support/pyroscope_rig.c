@@ -2,7 +2,7 @@
 #include "tests/support/pyroscope_rig.h"
 
 #include "base/mem.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 #include "wire/compression.h"

@@ -8,7 +8,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-#include "pipeline/item.h"
+#include "core/item.h"
 #include "tests/support/wire.h"
 
 enum reorder { REORDER_NOT, REORDER_RISING, REORDER_FALLING, REORDER_SHUFFLED, REORDERS };

@@ -2,8 +2,8 @@
 #include "tests/support/rig.h"
 
 #include "base/mem.h"
-#include "otlp/json.h"
-#include "otlp/walk.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/fault.h"
 #include "tests/support/otlp_text.h"
 #include "tests/support/scrape.h"

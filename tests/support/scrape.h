@@ -2,7 +2,7 @@
 /* What a scrape of a host's metrics shows. */
 #pragma once
 
-#include "pipeline/host.h"
+#include "core/host.h"
 
 /* The value of a metric, -1 when there is none. `labels` as br_metric takes them. */
 double scrape_metric(const struct br_host *h, const char *name, const char *labels);

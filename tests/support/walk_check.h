@@ -2,7 +2,7 @@
 /* Walking hand-made requests in tests. */
 #pragma once
 
-#include "otlp/walk.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/wire.h"
 

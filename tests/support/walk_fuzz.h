@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "otlp/dictionary.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/dictionary/dictionary.h"
+#include "otlp/walk/walk.h"
 
 static inline void walk_fuzz_require(bool ok)
 {

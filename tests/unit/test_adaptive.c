@@ -4,8 +4,8 @@
  * and shares are those of extensions/adaptive/README.md.
  */
 #include "base/mem.h"
+#include "core/shed.h"
 #include "extensions/adaptive/cpus.h"
-#include "pipeline/shed.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_root.h"
 #include "tests/support/fake_sink.h"

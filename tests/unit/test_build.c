@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "otlp/build.h"
-#include "otlp/build_internal.h"
+#include "otlp/build/build.h"
+#include "otlp/build/internal.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/test.h"
 

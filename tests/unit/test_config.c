@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Merging, ${...}, the whole service, printing, and every allocation failing once. Expectations are
  * from the Collector's confmap (merge of maps, lists replaced, later wins; types of ${...}) and
- * from config/config.h. */
+ * from app/config.h. */
 #include <unistd.h>
 
+#include "app/config.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/config.h"
 #include "tests/support/fake_registry.h"
 #include "tests/support/test.h"
 

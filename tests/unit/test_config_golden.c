@@ -3,9 +3,9 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include "app/config.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/config.h"
 #include "tests/support/fake_registry.h"
 #include "tests/support/file.h"
 #include "tests/support/test.h"

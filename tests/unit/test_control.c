@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Extension control on a fake host, with a overridable that writes down what it is told. */
+#include "app/config.h"
+#include "app/registry.h"
 #include "base/mem.h"
-#include "config/config.h"
-#include "pipeline/registry.h"
 #include "pipeline/override.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fault.h"

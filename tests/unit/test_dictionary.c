@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/profiles_request.h"
 
-#include "otlp/intern.h"
+#include "otlp/dictionary/intern.h"
 #include "tests/support/test.h"
 
 /* tests/conformance/test_dictionary.py has random requests and another reader. */

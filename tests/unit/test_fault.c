@@ -4,10 +4,10 @@
  * tls, fanout, retry, queue, batch, graph, h2, and every component's create (contract). */
 #include <fcntl.h>
 
+#include "app/graph.h"
+#include "app/registry.h"
 #include "base/mem.h"
-#include "otlp/walk.h"
-#include "pipeline/graph.h"
-#include "pipeline/registry.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"

@@ -5,9 +5,9 @@
  * rising order; the bytes of pprofs are the same.
  */
 #include "base/mem.h"
-#include "otlp/json.h"
-#include "otlp/walk.h"
-#include "profile/pprof_write.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/walk.h"
+#include "profile/pprof/write.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/gen.h"
 #include "tests/support/items.h"

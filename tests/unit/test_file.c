@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "core/shared.h"
 #include "exporters/file/backups.h"
 #include "exporters/file/writer.h"
-#include "pipeline/shared.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"
 #include "wire/compression.h"

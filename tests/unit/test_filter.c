@@ -3,8 +3,8 @@
  * Include and exclude as the Collector's filterspan, filtermatcher and filterset document and test
  * them (internal/filter, v0.155), and their like for profiles.
  */
+#include "attribute/condition.h"
 #include "base/mem.h"
-#include "pipeline/condition.h"
 #include "tests/support/long_text.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the Collector has under other names, what changes no data, and what Braid has not. */
+#include "app/config.h"
+#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/config.h"
 #include "config/foreign.h"
-#include "pipeline/registry.h"
 #include "tests/support/test.h"
 
 static const char *no_env(const char *name, void *arg)

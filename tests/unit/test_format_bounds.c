@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/steps.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 #include "profile/profile.h"
 #include "tests/support/jfr_shape.h"
 #include "tests/support/test.h"

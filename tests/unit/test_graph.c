@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 
+#include "app/graph.h"
 #include "base/mem.h"
 #include "pipeline/exporter.h"
-#include "pipeline/graph.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/fault.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "app/trimmer.h"
 #include "base/mem.h"
-#include "pipeline/item.h"
-#include "pipeline/trimmer.h"
+#include "core/item.h"
 #include "tests/support/fake_host.h"
 #include "tests/support/test.h"
 

@@ -9,7 +9,7 @@
 #include "tests/support/profiles_request.h"
 
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
-#include "profile/jfr.h"
+#include "profile/jfr/jfr.h"
 #include "profile/profile.h"
 #include "tests/support/corpus.h"
 #include "tests/support/jfr_made.h"

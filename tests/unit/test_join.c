@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "pipeline/shared.h"
+#include "core/shared.h"
 #include "tests/support/fault.h"
 #include "tests/support/join_steps.h"
 #include "tests/support/test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters by service and span name. Expected figures are counted by hand. */
 #include "base/mem.h"
-#include "pipeline/shared.h"
+#include "core/shared.h"
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"
 

@@ -6,7 +6,7 @@
  * window before or after it, and then it has that span's name and attributes and no other's.
  */
 #include "base/mem.h"
-#include "pipeline/shared.h"
+#include "core/shared.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/join_rig.h"
 #include "tests/support/test.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 
 #include "base/mem.h"
 #include "google/rpc/status.pb-c.h"
 #include "opentelemetry/proto/collector/profiles/v1development/profiles_service.pb-c.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
-#include "otlp/json_number.h"
+#include "otlp/json/number.h"
 #include "tests/support/corpus.h"
 #include "tests/support/fault.h"
 #include "wire/protobuf.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What JSON costs, whatever its shape: memory and steps in proportion to the text. */
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 
 #include "base/steps.h"
-#include "otlp/json_tree.h"
+#include "otlp/json/tree.h"
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"
 

@@ -7,7 +7,7 @@
 #include "opentelemetry/proto/collector/trace/v1/trace_service.pb-c.h"
 #include "otlp/keyvalue.h"
 #include "pprof/profile.pb-c.h"
-#include "profile/pprof_fields.h"
+#include "profile/pprof/fields.h"
 #include "push/v1/push.pb-c.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/reorder.h"

@@ -4,12 +4,12 @@
  * up in the component's table, or a macro, which is looked up in its file; the value that the row
  * states has to be the one that is there. Options that are bounds by their name all have a row.
  */
+#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/option.h"
 #include "pipeline/component.h"
 #include "pipeline/fanout.h"
-#include "pipeline/registry.h"
 #include "tests/support/file.h"
 #include "tests/support/test.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "pipeline/metrics.h"
+#include "core/metrics.h"
 #include "tests/support/fault.h"
 #include "tests/support/test.h"
 

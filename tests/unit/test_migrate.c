@@ -8,9 +8,9 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include "app/migrate.h"
+#include "app/registry.h"
 #include "base/mem.h"
-#include "config/migrate.h"
-#include "pipeline/registry.h"
 #include "tests/support/fault.h"
 #include "tests/support/file.h"
 #include "tests/support/test.h"

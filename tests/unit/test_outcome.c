@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "pipeline/outcome.h"
+#include "core/outcome.h"
 #include "tests/support/test.h"
 
 static void sentences_are_printed_and_cut(void **state)

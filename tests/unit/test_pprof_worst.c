@@ -6,7 +6,7 @@
  * each byte of it, and of the body, is checked, hashed and compared once.
  */
 #include "base/steps.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 #include "profile/profile.h"
 #include "receivers/pprof/delta.h"
 #include "tests/support/mem_meter.h"

@@ -6,7 +6,7 @@
 #include "tests/support/profiles_request.h"
 
 #include "pprof/profile.pb-c.h"
-#include "profile/pprof_write.h"
+#include "profile/pprof/write.h"
 #include "tests/support/test.h"
 
 typedef Perftools__Profiles__Profile Pprof;

@@ -5,9 +5,9 @@
  * four times the item, but for the part that is at least there.
  */
 #include "base/steps.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
-#include "profile/pprof_write.h"
+#include "core/host.h"
+#include "otlp/walk/walk.h"
+#include "profile/pprof/write.h"
 #include "tests/support/mem_meter.h"
 #include "tests/support/test.h"
 #include "tests/support/wire.h"

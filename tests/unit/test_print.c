@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "otlp/print.h"
+#include "otlp/print/print.h"
 
-#include "otlp/json.h"
-#include "otlp/walk.h"
-#include "pipeline/host.h"
+#include "core/host.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/walk.h"
 #include "tests/support/fault.h"
 #include "tests/support/otlp_text.h"
 #include "tests/support/test.h"

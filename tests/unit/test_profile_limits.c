@@ -4,7 +4,7 @@
  * samples by theirs. The rig checks that the ledger closes after every test.
  */
 #include "base/mem.h"
-#include "otlp/dictionary.h"
+#include "otlp/dictionary/dictionary.h"
 #include "otlp/scan.h"
 #include "tests/support/rig.h"
 #include "tests/support/test.h"

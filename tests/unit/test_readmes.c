@@ -4,9 +4,9 @@
  * option table says, row by row. `test_readmes write`, run in the source root, writes these
  * sections anew.
  */
+#include "app/registry.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "pipeline/registry.h"
 #include "tests/support/file.h"
 #include "tests/support/test.h"
 

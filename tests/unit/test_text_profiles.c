@@ -6,7 +6,7 @@
  */
 #include "base/mem.h"
 #include "base/str.h"
-#include "pipeline/host.h"
+#include "core/host.h"
 #include "profile/profile.h"
 #include "tests/support/corpus.h"
 #include "tests/support/fault.h"

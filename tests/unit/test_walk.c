@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
 #include "tests/support/test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The walk and strings that are not UTF-8: repaired, refused or passed. */
 #include "base/mem.h"
-#include "otlp/json.h"
+#include "otlp/json/json.h"
 #include "tests/support/fake_sink.h"
 #include "tests/support/items.h"
 #include "tests/support/test.h"

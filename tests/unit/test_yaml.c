@@ -3,9 +3,9 @@
  * config/yaml.h, and by counting lines and columns. */
 #include <dirent.h>
 
+#include "app/config.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "config/config.h"
 #include "tests/support/fake_registry.h"
 #include "tests/support/test.h"
 

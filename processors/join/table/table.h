@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pipeline/item.h"
+#include "core/item.h"
 
 struct join_table;
 

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a start would find wrong, without starting: every component is made and started on a host
+ * that listens nowhere, connects to nobody and writes nothing. Certificates and keys are loaded,
+ * names of addresses to listen on are resolved, addresses have to be this machine's, and no two
+ * servers may want one port. That another process has a port now is no error: it may be the one
+ * that is to be restarted.
+ */
+#pragma once
+
+#include "app/config.h"
+
+/* Returns 0, or a negative code with errors in `errs`. */
+int br_preflight(const struct br_config *config, struct br_errs *errs);

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of `service` that say how the process itself runs: its logs and metrics, its workers. */
+#pragma once
+
+#include "app/config.h"
+
+/* Reads service::telemetry (`node` may be NULL) and service::workers. Return 0, or BR_EINVAL or
+ * BR_ENOMEM with errors added. */
+int br_telemetry_read(const struct br_yaml *node, struct br_telemetry_config *ret,
+                      struct br_arena *arena, struct br_errs *errs);
+int br_workers_read(const struct br_yaml *node, unsigned *ret, struct br_errs *errs);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "net/tls.h"
+#include "app/config.h"
+#include "config/parts.h"
+
+static int tls_check_table(const struct br_option *table, const char *config,
+                           const struct br_yaml *node, const char *path, struct br_arena *arena,
+                           struct br_errs *errs);
+
+static int tls_check_block(const struct br_tls_config *tls, bool server, const struct br_yaml *node,
+                           const char *path, struct br_errs *errs)
+{
+    struct br_err err = {0};
+    if (!server && tls->insecure)
+        return 0;
+    int rc = br_tls_config_check(tls, server, &err);
+    if (rc == 0 || rc == BR_ENOMEM)
+        return rc;
+    return br_errs_add(errs, node, path, "%s", err.text);
+}
+
+static int tls_check_map(const struct br_option *table, const void *config,
+                         const struct br_yaml *node, const char *path, struct br_arena *arena,
+                         struct br_errs *errs)
+{
+    if (table == br_tls_server_options || table == br_tls_client_options)
+        return tls_check_block(config, table == br_tls_server_options, node, path, errs);
+    return tls_check_table(table, config, node, path, arena, errs);
+}
+
+/* What a row's field has of maps: one, none, or a list of them. Only what the file has is looked
+ * at. */
+static int tls_check_row(const struct br_option *o, const char *field, const struct br_yaml *node,
+                         const char *path, struct br_arena *arena, struct br_errs *errs)
+{
+    struct br_structs list;
+    const void *map = field;
+    int rc = 0;
+    if (o->kind == BR_OPT_PRESENT)
+        memcpy(&map, field, sizeof map);
+    if (o->kind != BR_OPT_LIST)
+        return map ? tls_check_map(o->sub, map, node, path, arena, errs) : 0;
+    memcpy(&list, field, sizeof list);
+    for (size_t i = 0; i < list.n && rc != BR_ENOMEM; i++) {
+        const char *at = br_arena_printf(arena, "%s[%zu]", path, i);
+        int one = at ? tls_check_map(o->sub, (const char *)list.v + i * o->size, node->items[i], at,
+                                     arena, errs)
+                     : BR_ENOMEM;
+        rc = one ? one : rc;
+    }
+    return rc;
+}
+
+static int tls_check_table(const struct br_option *table, const char *config,
+                           const struct br_yaml *node, const char *path, struct br_arena *arena,
+                           struct br_errs *errs)
+{
+    int rc = 0;
+    for (const struct br_option *o = table; o && o->name && rc != BR_ENOMEM; o++) {
+        bool nests =
+            o->kind == BR_OPT_STRUCT || o->kind == BR_OPT_PRESENT || o->kind == BR_OPT_LIST;
+        const struct br_yaml *value = nests ? br_yaml_get(node, o->name) : NULL;
+        const char *name = o->name;
+        if (nests && !value && o->alias) {
+            name = o->alias;
+            value = br_yaml_get(node, name);
+        }
+        if (!value)
+            continue;
+        const char *at = br_arena_printf(arena, "%s::%s", path, name);
+        int one = at ? tls_check_row(o, config + o->offset, value, at, arena, errs) : BR_ENOMEM;
+        rc = one ? one : rc;
+    }
+    return rc;
+}
+
+int br_config_check_tls(const struct br_option *table, const void *config,
+                        const struct br_yaml *node, const char *path, struct br_arena *arena,
+                        struct br_errs *errs)
+{
+    return tls_check_table(table, config, node, path, arena, errs);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What condition.c and condition_parse.c share: compiled conditions. */
+#pragma once
+
+#include "attribute/condition.h"
+
+enum condition_field {
+    CONDITION_LITERAL,
+    CONDITION_ATTRIBUTE, /* of the span or the sample */
+    CONDITION_RESOURCE_ATTRIBUTE,
+    CONDITION_SCOPE_ATTRIBUTE,
+    CONDITION_PROFILE_ATTRIBUTE,
+    CONDITION_SCOPE_NAME,
+    CONDITION_SCOPE_VERSION,
+    CONDITION_NAME,
+    CONDITION_KIND,
+    CONDITION_KIND_STRING,
+    CONDITION_KIND_OLD_STRING,
+    CONDITION_STATUS_CODE,
+    CONDITION_STATUS_MESSAGE,
+    CONDITION_START,
+    CONDITION_END,
+    CONDITION_TRACE_STATE,
+    CONDITION_TRACE_ID,
+    CONDITION_SPAN_ID,
+    CONDITION_PARENT_ID,
+    CONDITION_TYPE,
+    CONDITION_UNIT,
+    CONDITION_DURATION,
+    CONDITION_PERIOD,
+};
+
+/* A side of a comparison. A literal nil is of type EMPTY. */
+struct condition_operand {
+    enum condition_field field;
+    const char *key; /* of attributes */
+    size_t key_len;
+    struct br_any literal;
+};
+
+enum condition_op {
+    CONDITION_OR, /* of its children, one or more */
+    CONDITION_AND,
+    CONDITION_NOT, /* of its only child */
+    CONDITION_CONSTANT,
+    CONDITION_MATCH, /* IsMatch(a, pattern) */
+    CONDITION_ROOT,  /* IsRootSpan() */
+    CONDITION_EQ,
+    CONDITION_NE,
+    CONDITION_LT,
+    CONDITION_LE,
+    CONDITION_GT,
+    CONDITION_GE,
+};
+
+struct br_condition {
+    enum condition_op op;
+    bool constant;
+    struct condition_operand a, b;
+    pcre2_code *pattern;
+    struct br_condition *first, *next; /* children; the next child of the same parent */
+    struct br_condition *patterns;     /* the next with a pattern, of a whole condition */
+};

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attribute/condition_internal.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#define DEPTH_MAX 64         /* parentheses and nots inside each other */
+#define CONDITIONS_MAX 10000 /* as many as a config file can hold */
+
+struct parser {
+    struct br_conditions *conditions;
+    const char *text, *p;
+    enum br_signal signal;
+    enum br_condition_context context;
+    struct br_arena *arena;
+    struct br_condition *patterns;
+    unsigned depth;
+    struct br_err *err;
+    int rc;
+};
+
+static struct br_condition *parse_or(struct parser *x);
+
+/* Says what is wrong, the first time. */
+__attribute__((format(printf, 3, 4))) static void *parse_fail(struct parser *x, const char *at,
+                                                              const char *fmt, ...)
+{
+    if (x->rc)
+        return NULL;
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    x->rc = br_err_set(x->err, BR_EINVAL, "at character %zu: %s", (size_t)(at - x->text) + 1, text);
+    return NULL;
+}
+
+static void *parse_keep(struct parser *x, void *p)
+{
+    if (!p && !x->rc)
+        x->rc = br_err_set(x->err, BR_ENOMEM, "out of memory");
+    return p;
+}
+
+static void parse_blanks(struct parser *x)
+{
+    while (isspace((unsigned char)*x->p))
+        x->p++;
+}
+
+static bool parse_is_word(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Takes a sign, or a word that ends there. */
+static bool parse_take(struct parser *x, const char *token)
+{
+    parse_blanks(x);
+    size_t n = strlen(token);
+    if (strncmp(x->p, token, n) != 0 || (parse_is_word(token[0]) && parse_is_word(x->p[n])))
+        return false;
+    x->p += n;
+    return true;
+}
+
+static struct br_condition *parse_node(struct parser *x, enum condition_op op)
+{
+    struct br_condition *node = parse_keep(x, br_arena_calloc(x->arena, 1, sizeof *node));
+    if (node)
+        node->op = op;
+    return node;
+}
+
+/* --- Literals -------------------------------------------------------------------------------- */
+
+/* The escapes of Go's texts that are one byte; 0 for others. */
+static char parse_escape(char c)
+{
+    static const char from[] = "\\\"abfnrtv", to[] = "\\\"\a\b\f\n\r\t\v";
+    const char *at = c ? strchr(from, c) : NULL;
+    return at ? to[at - from] : '\0';
+}
+
+/* A text in double quotes; its length at `*ret_len`. */
+static char *parse_text(struct parser *x, size_t *ret_len)
+{
+    const char *start = x->p++;
+    char *out = parse_keep(x, br_arena_alloc(x->arena, strlen(start) + 1));
+    size_t n = 0;
+    if (!out)
+        return NULL;
+    for (; *x->p != '"'; x->p++) {
+        if (!*x->p)
+            return parse_fail(x, start, "the quote that opens here is never closed");
+        if (*x->p != '\\') {
+            out[n++] = *x->p;
+            continue;
+        }
+        out[n] = parse_escape(*++x->p);
+        if (!out[n++])
+            return parse_fail(x, x->p - 1,
+                              "this escape is none that a text has: write \\\\ for a backslash");
+    }
+    x->p++;
+    out[n] = '\0';
+    *ret_len = n;
+    return out;
+}
+
+static bool parse_number(struct parser *x, struct br_any *ret)
+{
+    const char *start = x->p;
+    size_t n = strspn(start + (*start == '-' || *start == '+'), "0123456789.eE");
+    n += *start == '-' || *start == '+';
+    char copy[64];
+    int64_t whole = 0;
+    if (n >= sizeof copy)
+        return parse_fail(x, start, "this number has too many digits");
+    memcpy(copy, start, n);
+    copy[n] = '\0';
+    x->p += n;
+    if (!copy[strcspn(copy, ".eE")]) {
+        const char *digits = copy + (*copy == '-' || *copy == '+');
+        if (!br_parse_int(digits, 10, *copy == '-', &whole))
+            return parse_fail(x, start, "this is no whole number of 64 bits");
+        *ret = (struct br_any){.type = BR_VALUE_INT, .number = (uint64_t)whole};
+        return true;
+    }
+    char *end;
+    double v = strtod(copy, &end);
+    if (*end)
+        return parse_fail(x, start, "this is no number");
+    *ret = (struct br_any){.type = BR_VALUE_DOUBLE};
+    memcpy(&ret->number, &v, sizeof v);
+    return true;
+}
+
+static const struct {
+    const char *name;
+    uint8_t value;
+} enums[] = {
+    {"SPAN_KIND_UNSPECIFIED", 0}, {"SPAN_KIND_INTERNAL", 1}, {"SPAN_KIND_SERVER", 2},
+    {"SPAN_KIND_CLIENT", 3},      {"SPAN_KIND_PRODUCER", 4}, {"SPAN_KIND_CONSUMER", 5},
+    {"STATUS_CODE_UNSET", 0},     {"STATUS_CODE_OK", 1},     {"STATUS_CODE_ERROR", 2},
+};
+
+/* True for a literal that is a word. */
+static bool parse_word(struct parser *x, struct br_any *ret)
+{
+    if (parse_take(x, "nil")) {
+        *ret = (struct br_any){.type = BR_VALUE_EMPTY};
+        return true;
+    }
+    bool yes = parse_take(x, "true");
+    if (yes || parse_take(x, "false")) {
+        *ret = (struct br_any){.type = BR_VALUE_BOOL, .number = yes};
+        return true;
+    }
+    for (size_t i = 0; i < BR_COUNT(enums); i++)
+        if (parse_take(x, enums[i].name)) {
+            *ret = (struct br_any){.type = BR_VALUE_INT, .number = enums[i].value};
+            return true;
+        }
+    return false;
+}
+
+/* --- Paths ----------------------------------------------------------------------------------- */
+
+struct path {
+    const char *name;
+    enum condition_field field;
+};
+
+static const struct path span_paths[] = {
+    {"attributes", CONDITION_ATTRIBUTE},
+    {"name", CONDITION_NAME},
+    {"kind", CONDITION_KIND},
+    {"kind.string", CONDITION_KIND_STRING},
+    {"kind.deprecated_string", CONDITION_KIND_OLD_STRING},
+    {"status.code", CONDITION_STATUS_CODE},
+    {"status.message", CONDITION_STATUS_MESSAGE},
+    {"start_time_unix_nano", CONDITION_START},
+    {"end_time_unix_nano", CONDITION_END},
+    {"trace_state", CONDITION_TRACE_STATE},
+    {"trace_id.string", CONDITION_TRACE_ID},
+    {"span_id.string", CONDITION_SPAN_ID},
+    {"parent_span_id.string", CONDITION_PARENT_ID},
+    {NULL, CONDITION_LITERAL},
+};
+static const struct path profile_paths[] = {
+    {"attributes", CONDITION_PROFILE_ATTRIBUTE},
+    {"sample_type.type", CONDITION_TYPE},
+    {"sample_type.unit", CONDITION_UNIT},
+    {"duration_unix_nano", CONDITION_DURATION},
+    {"period", CONDITION_PERIOD},
+    {NULL, CONDITION_LITERAL},
+};
+static const struct path sample_paths[] = {{"attributes", CONDITION_ATTRIBUTE},
+                                           {NULL, CONDITION_LITERAL}};
+static const struct path resource_paths[] = {{"attributes", CONDITION_RESOURCE_ATTRIBUTE},
+                                             {NULL, CONDITION_LITERAL}};
+static const struct path scope_paths[] = {{"attributes", CONDITION_SCOPE_ATTRIBUTE},
+                                          {"name", CONDITION_SCOPE_NAME},
+                                          {"version", CONDITION_SCOPE_VERSION},
+                                          {NULL, CONDITION_LITERAL}};
+
+static const struct path *parse_context(const struct parser *x, const char *name, size_t *ret_skip)
+{
+    static const struct {
+        const char *name;
+        const struct path *paths;
+        int signal; /* -1: both */
+    } contexts[] = {
+        {"span.", span_paths, BR_TRACES},
+        {"profile.", profile_paths, BR_PROFILES},
+        {"sample.", sample_paths, BR_PROFILES},
+        {"resource.", resource_paths, -1},
+        {"scope.", scope_paths, -1},
+        {"instrumentation_scope.", scope_paths, -1},
+    };
+    static const struct path *const plain[] = {[BR_CONDITION_SPAN] = span_paths,
+                                               [BR_CONDITION_PROFILE] = profile_paths,
+                                               [BR_CONDITION_RESOURCE] = resource_paths,
+                                               [BR_CONDITION_NAMED] = NULL};
+    for (size_t i = 0; i < BR_COUNT(contexts); i++) {
+        *ret_skip = strlen(contexts[i].name);
+        if (strncmp(name, contexts[i].name, *ret_skip) == 0 &&
+            (contexts[i].signal < 0 || contexts[i].signal == (int)x->signal))
+            return contexts[i].paths;
+    }
+    *ret_skip = 0;
+    return plain[x->context];
+}
+
+static bool parse_is_attribute(enum condition_field field)
+{
+    return field >= CONDITION_ATTRIBUTE && field <= CONDITION_PROFILE_ATTRIBUTE;
+}
+
+/* The key in ["..."] behind attributes. */
+static bool parse_key(struct parser *x, struct condition_operand *ret)
+{
+    const char *start = x->p;
+    if (!parse_take(x, "["))
+        return parse_fail(x, start,
+                          "attributes as a whole cannot be compared: write attributes[\"key\"]");
+    parse_blanks(x);
+    if (*x->p != '"')
+        return parse_fail(x, x->p, "the key of an attribute is a text in double quotes");
+    ret->key = parse_text(x, &ret->key_len);
+    if (!ret->key)
+        return false;
+    if (!parse_take(x, "]"))
+        return parse_fail(x, x->p, "a \"]\" is missing");
+    if (*x->p == '[')
+        return parse_fail(x, x->p, "what is inside an attribute cannot be compared");
+    return true;
+}
+
+static bool parse_path(struct parser *x, struct condition_operand *ret)
+{
+    const char *start = x->p;
+    char name[80];
+    size_t n = 0, skip = 0;
+    while (parse_is_word(start[n]) || start[n] == '.')
+        n++;
+    if (!n || n >= sizeof name)
+        return parse_fail(x, start,
+                          n ? "this path is none that is known here"
+                            : "a path or a literal has to stand here");
+    memcpy(name, start, n);
+    name[n] = '\0';
+    x->p += n;
+    if (*x->p == '(')
+        return parse_fail(x, start, "the function %s is not known here; IsMatch and IsRootSpan are",
+                          name);
+    const struct path *path = parse_context(x, name, &skip);
+    while (path && path->name && strcmp(path->name, name + skip) != 0)
+        path++;
+    if (!path)
+        return parse_fail(x, start, "the path %s has to start with %s, resource or scope", name,
+                          x->signal == BR_TRACES ? "span" : "profile, sample");
+    if (!path->name)
+        return parse_fail(x, start, "the path %s is none that is known here", name);
+    ret->field = path->field;
+    return !parse_is_attribute(ret->field) || parse_key(x, ret);
+}
+
+static bool parse_operand(struct parser *x, struct condition_operand *ret)
+{
+    *ret = (struct condition_operand){.field = CONDITION_LITERAL};
+    parse_blanks(x);
+    if (*x->p == '"') {
+        size_t len = 0;
+        char *text = parse_text(x, &len);
+        ret->literal = (struct br_any){
+            .type = BR_VALUE_STRING, .data = (const uint8_t *)text, .len = len};
+        return text != NULL;
+    }
+    bool sign = *x->p == '-' || *x->p == '+';
+    if (isdigit((unsigned char)x->p[sign]) ||
+        (x->p[sign] == '.' && isdigit((unsigned char)x->p[sign + 1])))
+        return parse_number(x, &ret->literal);
+    return parse_word(x, &ret->literal) || parse_path(x, ret);
+}
+
+/* --- Conditions ------------------------------------------------------------------------------ */
+
+static struct br_condition *parse_match(struct parser *x)
+{
+    struct br_condition *node = parse_node(x, CONDITION_MATCH);
+    if (!node || !parse_operand(x, &node->a))
+        return NULL;
+    if (!parse_take(x, ","))
+        return parse_fail(x, x->p, "a \",\" and a pattern are missing");
+    parse_blanks(x);
+    const char *at = x->p;
+    size_t len;
+    if (*x->p != '"')
+        return parse_fail(x, x->p, "the pattern of IsMatch is a text in double quotes");
+    const char *pattern = parse_text(x, &len);
+    char why[BR_REGEX_WHY_SIZE];
+    if (!pattern)
+        return NULL;
+    int rc = br_regex_compile(&x->conditions->regex, pattern, &node->pattern, why);
+    if (rc == BR_EINVAL)
+        return parse_fail(x, at, "the pattern is no regular expression: %s", why);
+    if (rc)
+        return parse_keep(x, NULL);
+    node->patterns = x->patterns;
+    x->patterns = node;
+    return parse_take(x, ")") ? node : parse_fail(x, x->p, "a \")\" is missing");
+}
+
+static bool parse_op(struct parser *x, enum condition_op *ret)
+{
+    static const struct {
+        const char *sign;
+        enum condition_op op;
+    } ops[] = {{"==", CONDITION_EQ}, {"!=", CONDITION_NE}, {"<=", CONDITION_LE},
+               {">=", CONDITION_GE}, {"<", CONDITION_LT},  {">", CONDITION_GT}};
+    for (size_t i = 0; i < BR_COUNT(ops); i++)
+        if (parse_take(x, ops[i].sign)) {
+            *ret = ops[i].op;
+            return true;
+        }
+    return false;
+}
+
+/* A comparison, or true or false. */
+static struct br_condition *parse_comparison(struct parser *x)
+{
+    struct br_condition *node = parse_node(x, CONDITION_CONSTANT);
+    if (!node || !parse_operand(x, &node->a))
+        return NULL;
+    parse_blanks(x);
+    const char *at = x->p;
+    if (parse_op(x, &node->op))
+        return parse_operand(x, &node->b) ? node : NULL;
+    if (*at && strchr("+-*/", *at))
+        return parse_fail(x, at, "arithmetic is not known here");
+    if (node->a.field != CONDITION_LITERAL || node->a.literal.type != BR_VALUE_BOOL)
+        return parse_fail(x, at, "a comparison is missing: ==, !=, <, <=, > or >=");
+    node->constant = node->a.literal.number != 0;
+    return node;
+}
+
+static struct br_condition *parse_primary(struct parser *x)
+{
+    parse_blanks(x);
+    const char *at = x->p;
+    if (parse_take(x, "(")) {
+        struct br_condition *inner = parse_or(x);
+        if (inner && !parse_take(x, ")"))
+            return parse_fail(x, x->p, "the \"(\" at character %zu has no \")\"",
+                              (size_t)(at - x->text) + 1);
+        return inner;
+    }
+    if (parse_take(x, "IsMatch")) {
+        if (!parse_take(x, "("))
+            return parse_fail(x, x->p, "a \"(\" is missing");
+        return parse_match(x);
+    }
+    if (parse_take(x, "IsRootSpan")) {
+        if (x->signal != BR_TRACES)
+            return parse_fail(x, at, "IsRootSpan is for spans");
+        if (!parse_take(x, "(") || !parse_take(x, ")"))
+            return parse_fail(x, x->p, "\"()\" is missing");
+        return parse_node(x, CONDITION_ROOT);
+    }
+    return parse_comparison(x);
+}
+
+static struct br_condition *parse_not(struct parser *x)
+{
+    struct br_condition *node = NULL;
+    parse_blanks(x);
+    if (++x->depth > DEPTH_MAX)
+        return parse_fail(x, x->p, "more than %d parentheses inside each other", DEPTH_MAX);
+    if (parse_take(x, "not")) {
+        struct br_condition *inner = parse_not(x);
+        node = inner ? parse_node(x, CONDITION_NOT) : NULL;
+        if (node)
+            node->first = inner;
+    } else {
+        node = parse_primary(x);
+    }
+    x->depth--;
+    return node;
+}
+
+/* One or several of what `part` parses, with `word` between them. */
+static struct br_condition *parse_list(struct parser *x, enum condition_op op, const char *word,
+                                       struct br_condition *(*part)(struct parser *x))
+{
+    struct br_condition *first = part(x), *last = first, *list;
+    if (!first || !parse_take(x, word))
+        return first;
+    /* A child that is a list itself keeps its own `next` free for its place in this one. */
+    list = parse_node(x, op);
+    if (!list)
+        return NULL;
+    list->first = first;
+    do {
+        struct br_condition *next = part(x);
+        if (!next)
+            return NULL;
+        last->next = next;
+        last = next;
+    } while (parse_take(x, word));
+    return list;
+}
+
+static struct br_condition *parse_and(struct parser *x)
+{
+    return parse_list(x, CONDITION_AND, "and", parse_not);
+}
+
+static struct br_condition *parse_or(struct parser *x)
+{
+    return parse_list(x, CONDITION_OR, "or", parse_and);
+}
+
+static void parse_release_patterns(struct br_condition *patterns)
+{
+    for (; patterns; patterns = patterns->patterns)
+        pcre2_code_free(patterns->pattern);
+}
+
+int br_conditions_add(struct br_conditions *c, const char *text, enum br_signal signal,
+                      enum br_condition_context context, struct br_arena *arena, struct br_err *err)
+{
+    struct parser x = {.conditions = c,
+                       .text = text,
+                       .p = text,
+                       .signal = signal,
+                       .context = context,
+                       .arena = arena,
+                       .err = err};
+    if (strlen(text) > BR_CONDITION_MAX)
+        return br_err_set(err, BR_EINVAL, "at character 1: a condition has at most %u bytes",
+                          BR_CONDITION_MAX);
+    struct br_condition *whole = parse_or(&x);
+    parse_blanks(&x);
+    if (whole && *x.p)
+        (void)parse_fail(&x, x.p, "\"and\" or \"or\" has to stand here, or the end");
+    if (whole && !x.rc &&
+        br_grow(&c->v, &c->cap, c->n + 1, sizeof(struct br_condition *), CONDITIONS_MAX))
+        (void)parse_keep(&x, NULL);
+    if (whole && !x.rc) {
+        struct br_condition *holder = parse_node(&x, CONDITION_AND);
+        if (holder) {
+            holder->first = whole;
+            holder->patterns = x.patterns;
+            c->v[c->n++] = holder;
+            return 0;
+        }
+    }
+    parse_release_patterns(x.patterns);
+    return x.rc;
+}
+
+void br_conditions_release(struct br_conditions *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        parse_release_patterns(c->v[i]->patterns);
+    br_free(c->v);
+    br_regex_release(&c->regex);
+    br_attributes_release(&c->own);
+    br_attributes_release(&c->resource);
+    br_attributes_release(&c->scope);
+    br_attributes_release(&c->profile);
+    br_arena_release(&c->arena);
+    *c = (struct br_conditions){0};
+}

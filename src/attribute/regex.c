@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "attribute/regex.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/steps.h"
+
+#define MATCH_STEPS_MAX 1000000 /* of one pattern over one text */
+#define BOUND_STEPS_MAX 100000  /* where there is a time: a millisecond or so */
+#define TIME_NS_PER_BYTE 100u
+#define HEAP_KIB_MAX 16384 /* of the interpreter, where machine code has too little stack */
+
+/* Places to begin at between two looks at the clock: fewer in long texts, where each takes longer.
+ */
+#define STRIDE_MAX 128
+#define STRIDE_MIN 16
+#define STRIDE_WORK (4u << 20)
+
+static void *memory_get(size_t size, void *arg)
+{
+    (void)arg;
+    return br_malloc(size);
+}
+
+static void memory_put(void *p, void *arg)
+{
+    (void)arg;
+    br_free(p);
+}
+
+static int prepare(struct br_regex *r)
+{
+    if (!r->memory)
+        r->memory = pcre2_general_context_create(memory_get, memory_put, NULL);
+    if (r->memory && !r->limits)
+        r->limits = pcre2_match_context_create(r->memory);
+    if (!r->limits)
+        return BR_ENOMEM;
+    (void)pcre2_set_match_limit(r->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_heap_limit(r->limits, HEAP_KIB_MAX);
+    return 0;
+}
+
+/* As Go's regexp, where the two differ: `$` is the end of the text, classes are ASCII. */
+int br_regex_compile(struct br_regex *r, const char *pattern, pcre2_code **ret,
+                     char why[BR_REGEX_WHY_SIZE])
+{
+    pcre2_compile_context *context = prepare(r) ? NULL : pcre2_compile_context_create(r->memory);
+    int code;
+    PCRE2_SIZE at;
+    uint32_t groups = 0;
+    if (!context)
+        return BR_ENOMEM;
+    pcre2_code *made = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                     PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_DOLLAR_ENDONLY |
+                                         PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                     &code, &at, context);
+    pcre2_compile_context_free(context);
+    if (made) {
+        (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE); /* without it matching is only slower */
+        (void)pcre2_pattern_info(made, PCRE2_INFO_CAPTURECOUNT, &groups);
+        r->most_groups = groups > r->most_groups ? groups : r->most_groups;
+        *ret = made;
+        return 0;
+    }
+    if (code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED)
+        return BR_ENOMEM;
+    PCRE2_UCHAR text[160];
+    (void)pcre2_get_error_message(code, text, sizeof text);
+    (void)snprintf(why, BR_REGEX_WHY_SIZE, "%s, at character %zu", (const char *)text,
+                   (size_t)at + 1);
+    return BR_EINVAL;
+}
+
+int br_regex_ready(struct br_regex *r)
+{
+    if (prepare(r))
+        return BR_ENOMEM;
+    pcre2_match_data_free(r->match);
+    r->match = pcre2_match_data_create(r->most_groups + 1, r->memory);
+    return r->match ? 0 : BR_ENOMEM;
+}
+
+void br_regex_release(struct br_regex *r)
+{
+    pcre2_match_data_free(r->match);
+    pcre2_match_context_free(r->limits);
+    pcre2_general_context_free(r->memory);
+    *r = (struct br_regex){0};
+}
+
+void br_regex_bound(struct br_regex *r, struct br_regex_time *time)
+{
+    r->time = time;
+    (void)pcre2_set_match_limit(r->limits, BOUND_STEPS_MAX);
+}
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t = {0};
+    (void)clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void br_regex_time_begin(struct br_regex_time *t, uint64_t match_ns, size_t size)
+{
+    *t = (struct br_regex_time){.allowed_ns = match_ns + (uint64_t)size * TIME_NS_PER_BYTE};
+}
+
+static void start(struct br_regex_time *t)
+{
+    t->began_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    t->look_ns = clock_ns(CLOCK_MONOTONIC) + t->allowed_ns;
+}
+
+/* The thread's own clock is dear to read: not before the other says that it could be time. */
+static bool regex_time_spent(struct br_regex_time *t)
+{
+    if (t->spent)
+        return true;
+    if (!t->look_ns)
+        start(t);
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (now < t->look_ns)
+        return false;
+    uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - t->began_ns;
+    t->spent = used >= t->allowed_ns;
+    t->look_ns = now + (t->spent ? 0 : t->allowed_ns - used);
+    return t->spent;
+}
+
+/* A match that begins between `start` and `last`: PCRE2's result. */
+static int match_within(const struct br_regex *r, const pcre2_code *pattern, PCRE2_SPTR text,
+                        size_t len, size_t start, size_t last, uint32_t options)
+{
+    (void)pcre2_set_offset_limit(r->limits, last);
+    int rc = pcre2_match(pattern, text, len, start, options, r->match, r->limits);
+    /* Machine code has a small stack of its own, the interpreter has the heap. */
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(pattern, text, len, start, options | PCRE2_NO_JIT, r->match, r->limits);
+    return rc;
+}
+
+static size_t stride_of(const struct br_regex *r, size_t len)
+{
+    if (!r->time)
+        return SIZE_MAX;
+    size_t stride = STRIDE_WORK / (len + 1);
+    return stride > STRIDE_MAX ? STRIDE_MAX : stride < STRIDE_MIN ? STRIDE_MIN : stride;
+}
+
+static int match(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                 size_t start, uint32_t options)
+{
+    PCRE2_SPTR subject = text ? text : (const void *)"";
+    size_t stride = stride_of(r, len);
+    int rc;
+    for (bool more = true; more;) {
+        if (r->time && regex_time_spent(r->time))
+            return BR_EFULL;
+        more = len - start >= stride;
+        rc = match_within(r, pattern, subject, len, start, more ? start + stride - 1 : PCRE2_UNSET,
+                          options);
+        if (rc != PCRE2_ERROR_NOMATCH)
+            break;
+        start += more ? stride : 0;
+        while (more && start < len && (subject[start] & 0xc0) == 0x80)
+            start++;
+    }
+    if (rc >= 0)
+        return 1;
+    return rc == PCRE2_ERROR_NOMATCH ? 0 : rc == PCRE2_ERROR_NOMEMORY ? BR_ENOMEM : BR_EFULL;
+}
+
+int br_regex_match(const struct br_regex *r, const pcre2_code *pattern, const void *text,
+                   size_t len)
+{
+    br_steps_add(len);
+    return match(r, pattern, text, len, 0, 0);
+}
+
+int br_regex_find(const struct br_regex *r, const pcre2_code *pattern, const void *text, size_t len,
+                  size_t start, size_t *ret_from, size_t *ret_to)
+{
+    int rc = match(r, pattern, text, len, start, PCRE2_NOTEMPTY);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(r->match);
+    br_steps_add(rc == 1 && at[1] > start ? at[1] - start : len - start);
+    if (rc == 1) {
+        /* \K in a lookahead can set the beginning behind the end. */
+        *ret_from = at[0] < at[1] ? at[0] : at[1];
+        *ret_to = at[1];
+        return at[1] > start ? 1 : 0;
+    }
+    return rc;
+}

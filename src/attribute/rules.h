@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Actions on attributes, as the Collector's resource and attributes processors have them: what the
+ * user wrote, checked and compiled, and applied to a list of attributes.
+ */
+#pragma once
+
+#include "attribute/attributes.h"
+#include "attribute/regex.h"
+#include "base/err.h"
+#include "config/option.h"
+
+enum br_rule_action {
+    BR_RULE_INSERT,
+    BR_RULE_UPDATE,
+    BR_RULE_UPSERT,
+    BR_RULE_DELETE,
+    BR_RULE_HASH,
+    BR_RULE_EXTRACT,
+    BR_RULE_CONVERT,
+};
+
+/* One action, as the option table reads it. */
+struct br_rule_config {
+    const char *key;
+    int action;
+    const struct br_yaml *value, *default_value;
+    const char *from_attribute, *from_context, *pattern, *converted_type;
+};
+
+extern const struct br_option br_rule_options[];
+
+struct br_rule {
+    enum br_rule_action action;
+    const char *key;
+    size_t key_len;
+    struct br_value value, default_value;
+    bool has_value, has_default;
+    const char *from_attribute; /* NULL: none */
+    const char *from_metadata;  /* header, in any case; NULL: none */
+    enum br_value_type to;      /* CONVERT */
+    pcre2_code *pattern;        /* NULL: none */
+    const char **groups;        /* EXTRACT: the name of each group from 1 on, in the arena */
+    uint32_t n_groups;
+};
+
+struct br_rules {
+    struct br_rule *v;
+    size_t n;
+    struct br_arena *arena;
+    struct br_regex regex;
+};
+
+/* Where a rule is wrong. */
+struct br_rule_problem {
+    size_t rule;
+    const char *key; /* the option at fault, or NULL: the rule as a whole */
+    char text[320];
+};
+
+/* Checks the list that is option `key` of `node`, with an error for each rule that is wrong, and
+ * for none at all. Returns 0, BR_EINVAL with errors added, or BR_ENOMEM. */
+int br_rules_check(const struct br_structs *rules, const char *key, const struct br_yaml *node,
+                   const char *path, struct br_arena *arena, struct br_errs *errs);
+
+/* The headers that the rules read (component.h, metadata_keys), in the arena. Returns 0 or
+ * BR_ENOMEM. */
+int br_rules_headers(const struct br_structs *rules, struct br_arena *arena,
+                     struct br_strings *ret);
+
+/* Compiles `n` rules; what they need lives in the arena and in `ret`, which is to be released also
+ * on failure. Returns 0, BR_ENOMEM, or BR_EINVAL with a problem. */
+int br_rules_compile(const struct br_rule_config *c, size_t n, struct br_arena *arena,
+                     struct br_rules *ret, struct br_rule_problem *problem);
+void br_rules_release(struct br_rules *r);
+
+/* Applies all rules in order. `metadata` is an item's (may be NULL). False when m->no_memory or
+ * m->too_many. */
+bool br_rules_apply(const struct br_rules *r, struct br_attributes *m, const char *metadata);

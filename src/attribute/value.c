@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "attribute/value.h"
+
+#include <errno.h>
+#include <math.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attribute/value_text.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "wire/protobuf.h"
+
+#define NUMBER_TEXT_MAX 512 /* no number that a double or an integer can be is longer */
+
+/* --- Comparing ------------------------------------------------------------------------------- */
+
+static bool same_bytes(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    return a_len == b_len && (!a_len || memcmp(a, b, a_len) == 0);
+}
+
+static bool has_entry(const struct br_any *map, const struct br_keyvalue *entry)
+{
+    struct br_keyvalue other;
+    const uint8_t *p = map->data;
+    while ((p = br_keyvalue_next(p, map->data + map->len, BR_LIST_VALUES, &other)))
+        if (same_bytes(entry->key, entry->key_len, other.key, other.key_len))
+            return br_value_equal(entry->value, other.value);
+    return false;
+}
+
+static size_t n_elements(const struct br_any *any)
+{
+    struct br_value element;
+    size_t n = 0;
+    for (const uint8_t *p = any->data; (p = br_value_next(p, any->data + any->len, &element));)
+        n++;
+    return n;
+}
+
+/* Recursion is as deep as the flatter of the two. */
+static bool equal_maps(const struct br_any *a, const struct br_any *b)
+{
+    struct br_keyvalue entry;
+    if (n_elements(a) != n_elements(b))
+        return false;
+    for (const uint8_t *p = a->data;
+         (p = br_keyvalue_next(p, a->data + a->len, BR_LIST_VALUES, &entry));)
+        if (!has_entry(b, &entry))
+            return false;
+    return true;
+}
+
+static bool equal_lists(const struct br_any *a, const struct br_any *b)
+{
+    struct br_value x, y;
+    const uint8_t *p = a->data, *q = b->data;
+    while ((p = br_value_next(p, a->data + a->len, &x)))
+        if (!(q = br_value_next(q, b->data + b->len, &y)) || !br_value_equal(x, y))
+            return false;
+    return !br_value_next(q, b->data + b->len, &y);
+}
+
+bool br_value_equal(struct br_value a, struct br_value b)
+{
+    struct br_any x = br_any_read(a), y = br_any_read(b);
+    double d, e;
+    if (x.type != y.type)
+        return false;
+    switch (x.type) {
+    case BR_VALUE_EMPTY:
+        return true;
+    case BR_VALUE_STRING:
+    case BR_VALUE_BYTES:
+        return same_bytes(x.data, x.len, y.data, y.len);
+    case BR_VALUE_BOOL:
+        return (x.number != 0) == (y.number != 0);
+    case BR_VALUE_INT:
+        return x.number == y.number;
+    case BR_VALUE_DOUBLE:
+        memcpy(&d, &x.number, sizeof d);
+        memcpy(&e, &y.number, sizeof e);
+        return !(d < e) && !(d > e) && !isnan(d) && !isnan(e);
+    case BR_VALUE_LIST:
+        return equal_lists(&x, &y);
+    case BR_VALUE_MAP:
+        return equal_maps(&x, &y);
+    }
+    return false;
+}
+
+/* --- Writing --------------------------------------------------------------------------------- */
+
+static bool put_len(enum br_value_type field, const void *data, size_t len, struct br_arena *arena,
+                    struct br_value *ret)
+{
+    uint8_t *p = br_arena_alloc(arena, br_len_size(field, len));
+    if (!p)
+        return false;
+    *ret = (struct br_value){p, (size_t)(br_put_len(p, field, data, len) - p)};
+    return true;
+}
+
+bool br_value_string(const void *text, size_t len, struct br_arena *arena, struct br_value *ret)
+{
+    return put_len(BR_VALUE_STRING, text, len, arena, ret);
+}
+
+static bool put_varint(enum br_value_type field, uint64_t v, struct br_arena *arena,
+                       struct br_value *ret)
+{
+    uint8_t *p = br_arena_alloc(arena, 1 + BR_VARINT_MAX);
+    if (!p)
+        return false;
+    uint8_t *end = br_put_varint(br_put_varint(p, BR_TAG(field, BR_WIRE_VARINT)), v);
+    *ret = (struct br_value){p, (size_t)(end - p)};
+    return true;
+}
+
+static bool put_double(double v, struct br_arena *arena, struct br_value *ret)
+{
+    uint8_t *p = br_arena_alloc(arena, 1 + sizeof v);
+    if (!p)
+        return false;
+    p[0] = BR_TAG(BR_VALUE_DOUBLE, BR_WIRE_I64);
+    memcpy(p + 1, &v, sizeof v);
+    *ret = (struct br_value){p, 1 + sizeof v};
+    return true;
+}
+
+/* --- Numbers in texts ------------------------------------------------------------------------ */
+
+/* As Go's strconv.ParseInt reads base 10. */
+static bool parse_int(const char *s, int64_t *ret)
+{
+    bool negative = *s == '-';
+    return br_parse_int(s + (*s == '-' || *s == '+'), 10, negative, ret);
+}
+
+/* As strconv.ParseInt reads base 0: 0x, 0o, 0b, and a plain 0 for octal. */
+static bool parse_int_prefixed(const char *s, int64_t *ret)
+{
+    bool negative = *s == '-';
+    s += *s == '-' || *s == '+';
+    if (s[0] != '0' || !s[1])
+        return br_parse_int(s, 10, negative, ret);
+    switch (s[1] | 0x20) {
+    case 'x':
+        return br_parse_int(s + 2, 16, negative, ret);
+    case 'o':
+        return br_parse_int(s + 2, 8, negative, ret);
+    case 'b':
+        return br_parse_int(s + 2, 2, negative, ret);
+    default:
+        return br_parse_int(s + 1, 8, negative, ret);
+    }
+}
+
+/* As Go's strconv.ParseFloat, but for underscores: decimal, hexadecimal with an exponent, inf, nan.
+ */
+static bool parse_double(const char *s, double *ret)
+{
+    const char *p = s + (*s == '-' || *s == '+');
+    bool hex = p[0] == '0' && (p[1] | 0x20) == 'x';
+    bool digit = (*p >= '0' && *p <= '9') || *p == '.';
+    if (hex && !strpbrk(p, "pP"))
+        return false;
+    if (!digit && p[strspn(p, "infatyINFATY")]) /* neither spaces nor nan(...) */
+        return false;
+    char *end;
+    errno = 0;
+    double v = strtod(s, &end);
+    if (end == s || *end || (isnan(v) && p != s) || (isinf(v) && digit))
+        return false;
+    *ret = v;
+    return true;
+}
+
+/* --- From the config ------------------------------------------------------------------------- */
+
+/* As yaml.v3 resolves a plain scalar that looks like a number. */
+static bool number_from_yaml(const char *text, struct br_arena *arena, struct br_value *ret)
+{
+    char plain[NUMBER_TEXT_MAX];
+    size_t n = 0;
+    int64_t i;
+    double d;
+    for (const char *p = text; *p && n < sizeof plain - 1; p++)
+        if (*p != '_')
+            plain[n++] = *p;
+    plain[n] = '\0';
+    if (strlen(text) >= sizeof plain)
+        return br_value_string(text, strlen(text), arena, ret);
+    if (parse_int_prefixed(plain, &i))
+        return put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
+    const char *p = plain + (*plain == '-' || *plain == '+');
+    if (*p == '.' && p[1] > '9') { /* .inf, .nan */
+        d = (p[1] | 0x20) == 'n' ? (double)NAN
+            : *plain == '-'      ? -(double)INFINITY
+                                 : (double)INFINITY;
+        return put_double(d, arena, ret);
+    }
+    if (!plain[strspn(plain, "0123456789+-.eE")] && parse_double(plain, &d))
+        return put_double(d, arena, ret);
+    return br_value_string(text, strlen(text), arena, ret);
+}
+
+static bool children_from_yaml(const struct br_yaml *node, struct br_arena *arena,
+                               struct br_value *ret)
+{
+    bool map = node->type == BR_YAML_MAP;
+    size_t size = 0;
+    struct br_value *v = br_arena_calloc(arena, node->n, sizeof *v);
+    if (!v)
+        return false;
+    for (size_t i = 0; i < node->n; i++) {
+        if (!br_value_from_yaml(node->items[i], arena, &v[i]))
+            return false;
+        size_t body = map ? br_len_size(BR_KEYVALUE_KEY, node->keys[i]->len) +
+                                br_len_size(BR_KEYVALUE_VALUE, v[i].len)
+                          : v[i].len;
+        size += br_len_size(BR_LIST_VALUES, body);
+    }
+    uint8_t *start = br_arena_alloc(arena, size), *p = start;
+    if (!start)
+        return false;
+    for (size_t i = 0; i < node->n; i++) {
+        const struct br_yaml *key = map ? node->keys[i] : NULL;
+        if (key) {
+            p = br_put_varint(p, BR_TAG(BR_LIST_VALUES, BR_WIRE_LEN));
+            p = br_put_varint(p, br_len_size(BR_KEYVALUE_KEY, key->len) +
+                                     br_len_size(BR_KEYVALUE_VALUE, v[i].len));
+            p = br_put_len(p, BR_KEYVALUE_KEY, key->text, key->len);
+        }
+        p = br_put_len(p, key ? BR_KEYVALUE_VALUE : BR_LIST_VALUES, v[i].data, v[i].len);
+    }
+    return put_len(map ? BR_VALUE_MAP : BR_VALUE_LIST, start, size, arena, ret);
+}
+
+bool br_value_from_yaml(const struct br_yaml *node, struct br_arena *arena, struct br_value *ret)
+{
+    *ret = (struct br_value){NULL, 0};
+    if (!node || node->type == BR_YAML_NULL)
+        return true;
+    if (node->type != BR_YAML_SCALAR)
+        return children_from_yaml(node, arena, ret);
+    enum br_yaml_look look =
+        node->quoted && !node->expanded ? BR_LOOK_TEXT : br_yaml_look(node->text);
+    if (look == BR_LOOK_NULL)
+        return true;
+    if (look == BR_LOOK_BOOL)
+        return put_varint(BR_VALUE_BOOL, (node->text[0] | 0x20) == 't', arena, ret);
+    if (look == BR_LOOK_NUMBER)
+        return number_from_yaml(node->text, arena, ret);
+    return br_value_string(node->text, node->len, arena, ret);
+}
+
+/* --- Actions --------------------------------------------------------------------------------- */
+
+bool br_value_hash(struct br_value v, struct br_arena *arena, struct br_value *ret)
+{
+    struct br_any any = br_any_read(v);
+    uint8_t bytes[8], digest[EVP_MAX_MD_SIZE];
+    char hex[2 * EVP_MAX_MD_SIZE + 1];
+    unsigned n = 0;
+    const void *data = bytes;
+    size_t len = sizeof bytes;
+    memcpy(bytes, &any.number, sizeof bytes);
+    if (any.type == BR_VALUE_STRING) {
+        data = any.data;
+        len = any.len;
+    } else if (any.type == BR_VALUE_BOOL) {
+        bytes[0] = any.number != 0;
+        len = 1;
+    } else if (any.type != BR_VALUE_INT && any.type != BR_VALUE_DOUBLE) {
+        return br_value_string("", 0, arena, ret);
+    }
+    if (!EVP_Digest(data, len, digest, &n, EVP_sha256(), NULL))
+        return false;
+    struct br_str text = {.data = hex, .cap = sizeof hex, .max = sizeof hex - 1, .fixed = true};
+    br_str_hex(&text, digest, n);
+    return br_value_string(hex, text.len, arena, ret);
+}
+
+/* A string's bytes as a number's text; false where they cannot be one. */
+static bool number_text(const struct br_any *any, char out[NUMBER_TEXT_MAX])
+{
+    if (any->type != BR_VALUE_STRING || any->len >= NUMBER_TEXT_MAX || !any->len ||
+        memchr(any->data, '\0', any->len))
+        return false;
+    memcpy(out, any->data, any->len);
+    out[any->len] = '\0';
+    return true;
+}
+
+static bool to_int(const struct br_any *any, int64_t *ret)
+{
+    char text[NUMBER_TEXT_MAX];
+    double d;
+    if (any->type == BR_VALUE_BOOL) {
+        *ret = any->number != 0;
+        return true;
+    }
+    if (any->type != BR_VALUE_DOUBLE)
+        return number_text(any, text) && parse_int(text, ret);
+    memcpy(&d, &any->number, sizeof d);
+    if (!(d >= -9223372036854775808.0 && d < 9223372036854775808.0))
+        return false;
+    *ret = (int64_t)d;
+    return true;
+}
+
+static bool to_double(const struct br_any *any, double *ret)
+{
+    char text[NUMBER_TEXT_MAX];
+    if (any->type == BR_VALUE_BOOL)
+        *ret = any->number ? 1 : 0;
+    else if (any->type == BR_VALUE_INT)
+        *ret = (double)(int64_t)any->number;
+    else
+        return number_text(any, text) && parse_double(text, ret);
+    return true;
+}
+
+bool br_value_convert(struct br_value v, enum br_value_type to, struct br_arena *arena,
+                      struct br_value *ret)
+{
+    struct br_any any = br_any_read(v);
+    int64_t i;
+    double d;
+    *ret = v;
+    if (any.type == to)
+        return true;
+    if (to == BR_VALUE_INT)
+        return !to_int(&any, &i) || put_varint(BR_VALUE_INT, (uint64_t)i, arena, ret);
+    if (to == BR_VALUE_DOUBLE)
+        return !to_double(&any, &d) || put_double(d, arena, ret);
+    struct br_str text = {.max = BR_BUF_MAX};
+    br_value_text(&text, &any, arena);
+    bool ok = !text.failed && br_value_string(text.data ? text.data : "", text.len, arena, ret);
+    br_str_release(&text);
+    return ok;
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/item.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "core/debt.h"
+#include "core/host.h"
+#include "wire/protobuf.h"
+
+#define PARTS_MAX (1u << 22)
+#define PREFIX_MAX 24 /* two tags and two lengths */
+
+const char *br_signal_name(enum br_signal signal)
+{
+    return signal == BR_TRACES ? "traces" : "profiles";
+}
+
+const char *br_signal_items(enum br_signal signal)
+{
+    return signal == BR_TRACES ? "spans" : "samples";
+}
+
+/* Counts `n` parts more (or less) that there is room for. */
+static void room_count(int64_t n)
+{
+    br_mem_hold(BR_HOLDER_ITEMS, n * (int64_t)sizeof(struct br_part));
+}
+
+struct br_item *br_item_new(struct br_host *host, enum br_signal signal)
+{
+    struct br_item *item = br_malloc(sizeof *item);
+    if (!item)
+        return NULL;
+    memset(item, 0, offsetof(struct br_item, outcome));
+    item->outcome = BR_OUTCOME_DONE;
+    item->done = NULL;
+    item->done_arg = NULL;
+    item->parent = NULL;
+    item->n_children = 0;
+    item->finished = item->parent_released = item->attempt = false;
+    item->keeps_debt = item->waits = false;
+    item->weight = 0;
+    item->host = host;
+    item->signal = signal;
+    br_arena_init(&item->arena, 64u << 20);
+    item->arena.holder = BR_HOLDER_ITEMS;
+    br_mem_hold(BR_HOLDER_ITEMS, sizeof *item);
+    br_list_init(&item->link);
+    return item;
+}
+
+void br_item_received(struct br_item *item)
+{
+    struct br_ledger *l = &item->host->ledger;
+    *l->received[item->signal] += item->n_items;
+    *l->held[item->signal] += item->n_items;
+    *l->empty[item->signal] += item->n_items == 0;
+    item->n_held = item->received_items = item->n_items;
+    item->received_ms = br_host_mono_ms(item->host);
+}
+
+static void part_ref(const struct br_part *part)
+{
+    if (part->buf)
+        br_buf_ref(part->buf);
+    if (part->new_resource_buf)
+        br_buf_ref(part->new_resource_buf);
+}
+
+static void part_unref(struct br_part *part)
+{
+    br_buf_unref(part->buf);
+    br_buf_unref(part->new_resource_buf);
+}
+
+static void hold(struct br_buf *buf, enum br_holder holder)
+{
+    if (buf)
+        br_buf_hold(buf, holder);
+}
+
+void br_item_hold(struct br_item *item, enum br_holder holder)
+{
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        hold(item->parts[i].buf, holder);
+        hold(item->parts[i].new_resource_buf, holder);
+    }
+    hold(item->spans_buf, holder);
+}
+
+static void adopt(struct br_buf *buf, struct br_pool *from, struct br_pool *to)
+{
+    if (buf && buf->pool == from)
+        br_buf_adopt(buf, to);
+}
+
+void br_item_move(struct br_item *item, struct br_host *host)
+{
+    struct br_pool *from = item->host->pool;
+    item->host = host;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        adopt(item->parts[i].buf, from, host->pool);
+        adopt(item->parts[i].new_resource_buf, from, host->pool);
+    }
+    adopt(item->spans_buf, from, host->pool);
+}
+
+/* Makes room for so many parts. */
+static int room_for(struct br_item *item, size_t need)
+{
+    uint32_t before = item->cap_parts;
+    int rc = br_grow(&item->parts, &item->cap_parts, need, sizeof *item->parts, PARTS_MAX);
+    room_count((int64_t)item->cap_parts - before);
+    return rc;
+}
+
+int br_item_add_part(struct br_item *item, const struct br_part *part)
+{
+    if (item->n_parts == item->cap_parts) {
+        int rc = room_for(item, (size_t)item->n_parts + 1);
+        if (rc)
+            return rc;
+    }
+    part_ref(part);
+    item->parts[item->n_parts++] = *part;
+    item->n_items += part->n_items;
+    item->size += br_part_size(part);
+    return 0;
+}
+
+/* Moves up to n_items of what `from` owes to `item`. */
+static void item_take_debt(struct br_item *item, struct br_item *from)
+{
+    (void)br_debt_move(&item->debt, &from->debt, item->n_items);
+}
+
+static void drop_spans(struct br_item *item)
+{
+    item->spans = NULL;
+    item->spans_buf = br_buf_unref(item->spans_buf);
+}
+
+int br_item_absorb(struct br_item *into, struct br_item *from)
+{
+    if (into->n_parts == 0) {
+        br_free(into->parts);
+        room_count(-(int64_t)into->cap_parts);
+        into->parts = from->parts;
+        into->cap_parts = from->cap_parts;
+        from->parts = NULL;
+        from->cap_parts = 0;
+    } else {
+        int rc = room_for(into, (size_t)into->n_parts + from->n_parts);
+        if (rc)
+            return rc;
+        if (from->n_parts)
+            memcpy(into->parts + into->n_parts, from->parts, from->n_parts * sizeof *from->parts);
+    }
+    into->n_parts += from->n_parts;
+    into->n_items += from->n_items;
+    into->size += from->size;
+    (void)br_debt_move(&into->debt, &from->debt, from->n_held);
+    from->n_parts = from->n_items = 0;
+    from->size = 0;
+    /* Both lists are void: into's is not complete any more, and from may live until into has arrived
+     * somewhere, for which its list is much to keep. */
+    drop_spans(into);
+    drop_spans(from);
+    return 0;
+}
+
+size_t br_item_metadata_len(const struct br_item *item)
+{
+    const char *end = item->metadata;
+    while (end && *end) {
+        const char *value = end + strlen(end) + 1;
+        end = value + strlen(value) + 1;
+    }
+    return end ? (size_t)(end - item->metadata) + 1 : 0;
+}
+
+bool br_item_keep_metadata(struct br_item *into, const struct br_item *from)
+{
+    size_t len = br_item_metadata_len(from);
+    if (!len)
+        return true;
+    into->metadata = br_arena_strndup(&into->arena, from->metadata, len - 1);
+    return into->metadata != NULL;
+}
+
+const char *br_item_metadata(const struct br_item *item, const char *key)
+{
+    const char *p = item->metadata;
+    while (p && *p) {
+        const char *value = p + strlen(p) + 1;
+        if (strcasecmp(p, key) == 0)
+            return value;
+        p = value + strlen(value) + 1;
+    }
+    return NULL;
+}
+
+void br_item_set_resource(struct br_item *item, struct br_part *part, struct br_buf *buf,
+                          const uint8_t *data, size_t len)
+{
+    item->size -= br_part_size(part);
+    if (buf)
+        br_buf_ref(buf);
+    br_buf_unref(part->new_resource_buf);
+    part->new_resource_buf = buf;
+    part->new_resource = data;
+    part->new_resource_len = (uint32_t)len;
+    item->size += br_part_size(part);
+}
+
+void br_item_remove_part(struct br_item *item, uint32_t i)
+{
+    struct br_part *part = &item->parts[i];
+    item->n_items -= part->n_items;
+    item->size -= br_part_size(part);
+    item->spans = NULL;
+    part_unref(part);
+    item->n_parts--;
+    memmove(part, part + 1, (item->n_parts - i) * sizeof *part);
+}
+
+void br_item_clear_parts(struct br_item *item)
+{
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        part_unref(&item->parts[i]);
+    br_free(item->parts);
+    item->parts = NULL;
+    room_count(-(int64_t)item->cap_parts);
+    item->n_parts = item->cap_parts = item->n_items = 0;
+    item->size = 0;
+    item->spans = NULL;
+}
+
+const uint8_t *br_part_resource(const struct br_part *part, size_t *ret_len)
+{
+    if (part->new_resource) {
+        *ret_len = part->new_resource_len;
+        return part->new_resource;
+    }
+    *ret_len = part->res_at + part->res_len - part->res_body_at;
+    return part->raw + part->res_body_at;
+}
+
+/* The body's length once its Resource is replaced. */
+static size_t new_body_len(const struct br_part *part)
+{
+    return part->raw_len - part->body_at - part->res_len +
+           br_len_size(1, part->new_resource_len);
+}
+
+size_t br_part_size(const struct br_part *part)
+{
+    return part->new_resource ? br_len_size(1, new_body_len(part)) : part->raw_len;
+}
+
+/* Writes the part's slices; `prefix` has PREFIX_MAX bytes in `prefixes` and is advanced. */
+static int write_part(const struct br_part *part, struct br_buf *prefixes, uint8_t **prefix,
+                      struct br_rope *out)
+{
+    if (!part->new_resource)
+        return br_rope_add(out, part->buf, part->raw, part->raw_len);
+    uint8_t *start = *prefix;
+    uint8_t *p = br_put_varint(start, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, new_body_len(part));
+    p = br_put_varint(p, BR_TAG(1, BR_WIRE_LEN));
+    p = br_put_varint(p, part->new_resource_len);
+    *prefix = p;
+    const uint8_t *after = part->raw + part->res_at + part->res_len;
+    const uint8_t *end = part->raw + part->raw_len;
+    const uint8_t *body = part->raw + part->body_at;
+    size_t before = part->res_len ? part->res_at - part->body_at : 0;
+    if (!part->res_len)
+        after = body;
+    int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
+    if (!rc)
+        rc = br_rope_add(out, part->new_resource_buf, part->new_resource, part->new_resource_len);
+    if (!rc)
+        rc = br_rope_add(out, part->buf, body, before);
+    if (!rc)
+        rc = br_rope_add(out, part->buf, after, (size_t)(end - after));
+    return rc;
+}
+
+static int write_body(const struct br_part *part, struct br_rope *out)
+{
+    return br_rope_add(out, part->buf, part->raw + part->body_at, part->raw_len - part->body_at);
+}
+
+/* A dictionary with all extensions behind it: one field, so that peers need not know that two are one. */
+static int write_dictionary(const struct br_part *parts, uint32_t n, uint32_t base,
+                            struct br_buf *prefixes, uint8_t **prefix, struct br_rope *out)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (i == base || parts[i].extension)
+            len += parts[i].raw_len - parts[i].body_at;
+    uint8_t *start = *prefix, *p = br_put_varint(start, BR_TAG(2, BR_WIRE_LEN));
+    p = br_put_varint(p, len);
+    *prefix = p;
+    int rc = br_rope_add(out, prefixes, start, (size_t)(p - start));
+    if (!rc)
+        rc = write_body(&parts[base], out);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        if (i != base && parts[i].extension)
+            rc = write_body(&parts[i], out);
+    return rc;
+}
+
+/* The dictionary that extensions belong to: indices count through all of them in order, so the last one; or,
+ * where the item has none, the first extension. */
+static uint32_t base_of_extensions(const struct br_part *parts, uint32_t n)
+{
+    uint32_t base = UINT32_MAX, first = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        if (parts[i].kind != BR_PART_DICTIONARY)
+            continue;
+        if (!parts[i].extension)
+            base = i;
+        else if (first == UINT32_MAX)
+            first = i;
+    }
+    return first == UINT32_MAX ? UINT32_MAX : base == UINT32_MAX ? first : base;
+}
+
+static int write_parts(const struct br_part *parts, uint32_t n, struct br_pool *pool,
+                       struct br_rope *out)
+{
+    uint32_t dictionary = base_of_extensions(parts, n);
+    size_t edited = dictionary != UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++)
+        edited += parts[i].new_resource != NULL;
+    struct br_buf *prefixes = NULL;
+    uint8_t *prefix = NULL;
+    if (edited) {
+        prefixes = br_buf_new(pool, edited * PREFIX_MAX);
+        if (!prefixes)
+            return BR_ENOMEM;
+        prefix = prefixes->data;
+    }
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        if (i == dictionary)
+            rc = write_dictionary(parts, n, i, prefixes, &prefix, out);
+        else if (!parts[i].extension)
+            rc = write_part(&parts[i], prefixes, &prefix, out);
+    }
+    br_buf_unref(prefixes);
+    return rc;
+}
+
+int br_item_write(const struct br_item *item, struct br_rope *out)
+{
+    return write_parts(item->parts, item->n_parts, item->host->pool, out);
+}
+
+struct br_item *br_item_twin(const struct br_item *item)
+{
+    struct br_item *twin = br_item_new(item->host, item->signal);
+    size_t bytes = item->n_parts * sizeof *item->parts;
+    if (twin)
+        twin->parts = br_malloc(bytes);
+    if (!twin || !twin->parts) {
+        br_item_free(twin);
+        return NULL;
+    }
+    if (bytes)
+        memcpy(twin->parts, item->parts, bytes);
+    twin->n_parts = twin->cap_parts = item->n_parts;
+    room_count(item->n_parts);
+    for (uint32_t i = 0; i < item->n_parts; i++)
+        part_ref(&item->parts[i]);
+    twin->n_items = item->n_items;
+    twin->size = item->size;
+    twin->spans = item->spans;
+    twin->spans_buf = item->spans_buf ? br_buf_ref(item->spans_buf) : NULL;
+    twin->metadata = item->metadata;
+    twin->received_items = item->received_items;
+    twin->received_ms = item->received_ms;
+    twin->waits = item->waits;
+    return twin;
+}
+
+/* What a child has of its parent beside data and debt. */
+static void inherit(struct br_item *child, struct br_item *parent)
+{
+    child->parent = parent;
+    child->received_ms = parent->received_ms;
+    child->waits = parent->waits;
+    child->debt.exporter = parent->debt.exporter;
+}
+
+struct br_item *br_item_attempt(struct br_item *item, br_item_done_fn *done, void *arg)
+{
+    struct br_item *child = br_item_twin(item);
+    if (!child)
+        return NULL;
+    inherit(child, item);
+    item_take_debt(child, item);
+    child->attempt = true;
+    child->done = done;
+    child->done_arg = arg;
+    return child;
+}
+
+static void on_orphan(struct br_item *child, void *reason)
+{
+    struct br_item *item = child->parent;
+    br_item_settle(item, BR_FATE_DROPPED, reason, item->n_held);
+    br_item_done(item);
+}
+
+void br_item_orphan(struct br_item *attempt, const char *reason)
+{
+    attempt->done = on_orphan;
+    attempt->done_arg = (void *)(uintptr_t)reason;
+}
+
+void br_item_adopt(struct br_item *item, struct br_item *piece)
+{
+    inherit(piece, item);
+    item_take_debt(piece, item);
+    if (item->n_children++ == 0)
+        item->outcome = BR_OUTCOME_DONE;
+}
+
+void br_item_settle(struct br_item *item, enum br_fate fate, const char *reason, uint32_t n)
+{
+    if (n > item->n_held)
+        n = item->n_held;
+    if (n == 0)
+        return;
+    for (struct br_item *up = item; up && fate == BR_FATE_SENT; up = up->parent)
+        up->n_sent += n;
+    br_debt_settle(&item->debt, item->host, item->signal, fate, reason, n);
+}
+
+static void settle_rest(struct br_item *item)
+{
+    const struct br_outcome *o = &item->outcome;
+    if (o->verdict == BR_DONE) {
+        br_item_settle(item, BR_FATE_DROPPED, "partial_success", o->n_rejected);
+        br_item_settle(item, BR_FATE_SENT, NULL, item->n_held);
+    } else if (item->keeps_debt) {
+        return;
+    } else if (item->parent) {
+        if (item->debt.exporter != item->parent->debt.exporter)
+            br_debt_leave(&item->debt, item->signal);
+        (void)br_debt_move(&item->parent->debt, &item->debt, item->n_held);
+    } else {
+        br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    }
+}
+
+void br_item_finish(struct br_item *item, const struct br_outcome *outcome)
+{
+    assert(!item->finished);
+    item->finished = true;
+    if (outcome != &item->outcome)
+        item->outcome = *outcome;
+    settle_rest(item);
+    br_list_append(&item->host->finished, &item->link);
+}
+
+void br_item_done(struct br_item *item)
+{
+    br_item_finish(item, &BR_OUTCOME_DONE);
+}
+
+void br_item_retry(struct br_item *item, enum br_status status, uint32_t delay_ms, const char *why)
+{
+    struct br_outcome o = br_outcome_retry(status, delay_ms, "%s", why);
+    br_item_finish(item, &o);
+}
+
+void br_item_reject(struct br_item *item, enum br_status status, const char *why)
+{
+    struct br_outcome o = br_outcome_reject(status, "%s", why);
+    br_item_finish(item, &o);
+}
+
+void br_item_release_parent(struct br_item *item)
+{
+    item->parent_released = true;
+    if (item->n_children == 0)
+        br_item_finish(item, &item->outcome);
+}
+
+void br_item_free(struct br_item *item)
+{
+    if (!item)
+        return;
+    br_item_settle(item, BR_FATE_REJECTED, NULL, item->n_held);
+    br_item_clear_parts(item);
+    drop_spans(item);
+    br_arena_release(&item->arena);
+    br_mem_hold(BR_HOLDER_ITEMS, -(int64_t)sizeof *item);
+    br_free(item);
+}
+
+void br_item_complete(struct br_item *item)
+{
+    struct br_item *parent = item->parent;
+    if (item->done)
+        item->done(item, item->done_arg);
+    if (parent && !item->attempt) {
+        br_outcome_fold(&parent->outcome, &item->outcome);
+        if (--parent->n_children == 0 && parent->parent_released && !parent->finished)
+            br_item_finish(parent, &parent->outcome);
+    }
+    br_item_free(item);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Things that all workers of one service share, by name: the join's table. Made and given up while a
+ * single thread runs (nodes are created and destroyed then); what is inside takes care of its threads.
+ */
+#pragma once
+
+#include "core/host.h"
+
+struct br_shared;
+
+struct br_shared *br_shared_new(void);
+void br_shared_free(struct br_shared *s); /* everything must have been given up */
+
+/* The thing of that name, made by `make(arg)` for the first who asks; each call is one reference. NULL
+ * when `make` returned NULL or there is no memory. Without host->shared every call makes its own. */
+void *br_shared_get(struct br_host *h, const char *name, void *(*make)(const void *arg),
+                    const void *arg);
+
+/* Gives a reference back; the last one releases the thing. */
+void br_shared_put(struct br_host *h, void *thing, void (*release)(void *thing));

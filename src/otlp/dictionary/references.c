@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/err.h"
+#include "core/host.h"
+#include "otlp/dictionary/resolve.h"
+#include "otlp/edit/edit.h"
+#include "otlp/scan.h"
+
+/* Room for the length of a message that is being written. */
+#define LEN_MAX 5
+
+enum { SCOPE = 1, SCOPE_PROFILES = 2, ATTRIBUTE_TABLE = 6, ATTRIBUTE_VALUE = 2 };
+
+/* --- Looking ------------------------------------------------------------------------------- */
+
+static bool resource_refers(const struct br_part *part)
+{
+    size_t len;
+    const uint8_t *resource = br_part_resource(part, &len);
+    return len && br_attributes_have_references(resource, len, BR_RESOURCE_ATTRIBUTES);
+}
+
+/* A scope of this ScopeProfiles. */
+static bool scope_refers(const uint8_t *p, const uint8_t *end)
+{
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (br_scan_tag(&f) == BR_SCAN_LEN(SCOPE) &&
+            br_attributes_have_references(f.data, f.value, BR_SCOPE_ATTRIBUTES))
+            return true;
+    }
+    return false;
+}
+
+/* A value of this entry of the attribute table. */
+static bool entry_refers(const uint8_t *p, const uint8_t *end)
+{
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        if (br_scan_tag(&f) == BR_SCAN_LEN(ATTRIBUTE_VALUE) &&
+            br_value_has_references(f.data, f.value))
+            return true;
+    }
+    return false;
+}
+
+static bool body_refers(const struct br_part *part)
+{
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f;
+    while (p < end && (p = br_scan(p, end, &f))) {
+        uint32_t tag = br_scan_tag(&f);
+        if (part->kind == BR_PART_RESOURCE && tag == BR_SCAN_LEN(SCOPE_PROFILES) &&
+            scope_refers(f.data, p))
+            return true;
+        if (part->kind == BR_PART_DICTIONARY && tag == BR_SCAN_LEN(ATTRIBUTE_TABLE) &&
+            entry_refers(f.data, p))
+            return true;
+    }
+    return false;
+}
+
+bool br_item_has_references(const struct br_item *item)
+{
+    if (item->signal != BR_PROFILES)
+        return false;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        const struct br_part *part = &item->parts[i];
+        if ((part->kind == BR_PART_RESOURCE && resource_refers(part)) ||
+            (part->kind != BR_PART_OTHER && body_refers(part)))
+            return true;
+    }
+    return false;
+}
+
+/* --- Writing ------------------------------------------------------------------------------- */
+
+static struct br_entry view_string(const void *view, uint64_t i)
+{
+    return i > UINT32_MAX ? (struct br_entry){NULL, 0} : br_dictionary_string(view, (uint32_t)i);
+}
+
+static int put(const struct br_inliner *in, const void *data, size_t len)
+{
+    return br_buf_append(in->out, data, len, in->max);
+}
+
+/* Starts a field with a length of five bytes, which close_field fills in and makes as short as it
+ * can be. */
+static int open_field(const struct br_inliner *in, uint32_t number, uint32_t *ret_at)
+{
+    const uint8_t head[1 + LEN_MAX] = {(uint8_t)BR_SCAN_LEN(number)};
+    *ret_at = (*in->out)->len;
+    return put(in, head, sizeof head);
+}
+
+static void close_field(const struct br_inliner *in, uint32_t at)
+{
+    struct br_buf *out = *in->out;
+    size_t len = out->len - at - 1 - LEN_MAX;
+    uint8_t *p = br_put_varint(out->data + at + 1, len);
+    memmove(p, out->data + at + 1 + LEN_MAX, len);
+    out->len = (uint32_t)(p + len - out->data);
+}
+
+/* Appends field `f`, that ends at `next`, with what refers in it resolved. */
+typedef int field_fn(const struct br_inliner *in, const struct br_field *f, const uint8_t *next);
+
+static int put_message(const struct br_inliner *in, uint32_t number, const uint8_t *p,
+                       const uint8_t *end, field_fn *put_field)
+{
+    uint32_t at;
+    int rc = open_field(in, number, &at);
+    while (p < end && !rc) {
+        struct br_field f;
+        p = br_scan(p, end, &f);
+        if (!p)
+            return BR_EINVAL;
+        rc = put_field(in, &f, p);
+    }
+    if (!rc)
+        close_field(in, at);
+    return rc;
+}
+
+static int put_scope_field(const struct br_inliner *in, const struct br_field *f,
+                           const uint8_t *next)
+{
+    if (br_scan_tag(f) != BR_SCAN_LEN(SCOPE))
+        return put(in, f->at, (size_t)(next - f->at));
+    uint32_t at;
+    int rc = open_field(in, SCOPE, &at);
+    if (!rc)
+        rc = br_attributes_inline(in, f->data, f->value, BR_SCOPE_ATTRIBUTES);
+    if (!rc)
+        close_field(in, at);
+    return rc;
+}
+
+static int put_resource_field(const struct br_inliner *in, const struct br_field *f,
+                              const uint8_t *next)
+{
+    if (br_scan_tag(f) == BR_SCAN_LEN(SCOPE_PROFILES) && scope_refers(f->data, next))
+        return put_message(in, SCOPE_PROFILES, f->data, next, put_scope_field);
+    return put(in, f->at, (size_t)(next - f->at));
+}
+
+static int put_value_field(const struct br_inliner *in, const struct br_field *f,
+                           const uint8_t *next)
+{
+    if (br_scan_tag(f) != BR_SCAN_LEN(ATTRIBUTE_VALUE))
+        return put(in, f->at, (size_t)(next - f->at));
+    uint32_t at;
+    int rc = open_field(in, ATTRIBUTE_VALUE, &at);
+    if (!rc)
+        rc = br_value_inline(in, f->data, f->value);
+    if (!rc)
+        close_field(in, at);
+    return rc;
+}
+
+static int put_dictionary_field(const struct br_inliner *in, const struct br_field *f,
+                                const uint8_t *next)
+{
+    if (br_scan_tag(f) == BR_SCAN_LEN(ATTRIBUTE_TABLE) && entry_refers(f->data, next))
+        return put_message(in, ATTRIBUTE_TABLE, f->data, next, put_value_field);
+    return put(in, f->at, (size_t)(next - f->at));
+}
+
+/* Keeps the bytes of the dictionary, which the strings are read from, while parts are replaced. */
+static int hold_dictionary(const struct br_item *item, struct br_rope *hold)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
+        const struct br_part *part = &item->parts[i];
+        if (part->kind == BR_PART_DICTIONARY)
+            rc = br_rope_add(hold, part->buf, part->raw, part->raw_len);
+    }
+    return rc;
+}
+
+/* Writes the part anew but for its Resource. */
+static int rewrite_body(struct br_item *item, struct br_part *part, struct br_inliner *in)
+{
+    bool resource = part->kind == BR_PART_RESOURCE;
+    struct br_buf *buf = br_buf_new(item->host->pool, part->raw_len);
+    if (!buf)
+        return BR_ENOMEM;
+    in->out = &buf;
+    int rc = put_message(in, resource ? 1 : 2, part->raw + part->body_at, part->raw + part->raw_len,
+                         resource ? put_resource_field : put_dictionary_field);
+    if (rc) {
+        br_buf_unref(buf);
+        return rc;
+    }
+    br_part_set_bytes(item, part, buf);
+    return 0;
+}
+
+static int rewrite_resource(struct br_item *item, struct br_part *part, struct br_inliner *in)
+{
+    size_t len;
+    const uint8_t *resource = br_part_resource(part, &len);
+    struct br_buf *buf = br_buf_new(item->host->pool, len);
+    if (!buf)
+        return BR_ENOMEM;
+    in->out = &buf;
+    int rc = br_attributes_inline(in, resource, len, BR_RESOURCE_ATTRIBUTES);
+    if (!rc)
+        br_item_set_resource(item, part, buf, buf->data, buf->len);
+    br_buf_unref(buf);
+    return rc;
+}
+
+int br_item_inline_references(struct br_item *item)
+{
+    if (!br_item_has_references(item))
+        return 0;
+    struct br_arena arena;
+    struct br_dictionary_view view;
+    struct br_rope hold = {0};
+    br_arena_init(&arena, BR_BUF_MAX);
+    int rc = br_dictionary_index(item, &arena, &view);
+    if (!rc)
+        rc = hold_dictionary(item, &hold);
+    for (uint32_t i = 0; i < item->n_parts && !rc; i++) {
+        struct br_part *part = &item->parts[i];
+        struct br_inliner in = {NULL, BR_BUF_MAX, view_string, &view};
+        if (part->kind != BR_PART_OTHER && body_refers(part))
+            rc = rewrite_body(item, part, &in);
+        if (!rc && part->kind == BR_PART_RESOURCE && resource_refers(part))
+            rc = rewrite_resource(item, part, &in);
+    }
+    br_rope_release(&hold);
+    br_arena_release(&arena);
+    return rc;
+}

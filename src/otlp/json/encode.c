@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "google/protobuf/any.pb-c.h"
+#include "google/protobuf/duration.pb-c.h"
+#include "otlp/json/json.h"
+#include "otlp/json/names.h"
+#include "otlp/json/number.h"
+#include "wire/protobuf.h"
+
+struct piece {
+    const uint8_t *data;
+    size_t len;
+};
+
+/* A message as it lies on the wire: usually one piece, several where a field that is no list came
+ * several times, which means the pieces merged. */
+struct body {
+    const struct piece *pieces;
+    uint32_t n;
+};
+
+struct cursor {
+    const struct body *body;
+    const uint8_t *p, *end;
+    uint32_t next;
+    uint32_t n_seen; /* fields so far */
+};
+
+struct found {
+    uint32_t mask;                      /* bit i: desc->fields[i] is there */
+    uint32_t since[BR_JSON_FIELDS_MAX]; /* in a oneof: which field of the body set it last anew */
+};
+
+static int print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                         unsigned depth, struct br_str *out);
+
+/* --- Reading -------------------------------------------------------------------------------- */
+
+/* 1: `*ret` is the next field; 0: that was all; BR_EINVAL. */
+static int next_field(struct cursor *c, struct br_field *ret)
+{
+    while (c->p == c->end) {
+        if (c->next == c->body->n)
+            return 0;
+        const struct piece *piece = &c->body->pieces[c->next++];
+        c->p = piece->data;
+        c->end = piece->data + piece->len;
+    }
+    c->p = br_field_next(c->p, c->end, ret);
+    c->n_seen++;
+    return c->p ? 1 : BR_EINVAL;
+}
+
+/* A known number with a wire type that does not fit is an unknown field; packed lists fit. */
+static bool fits(const ProtobufCFieldDescriptor *field, const struct br_field *f)
+{
+    return f->number == field->id &&
+           (f->wire == br_json_wire(field) ||
+            (f->wire == BR_WIRE_LEN && field->label == PROTOBUF_C_LABEL_REPEATED));
+}
+
+/* The last set member of a oneof drops the others, and what was merged before them. */
+static void note(const ProtobufCMessageDescriptor *desc, unsigned i, uint32_t n_seen,
+                 struct found *found)
+{
+    const ProtobufCFieldDescriptor *field = &desc->fields[i];
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+        for (unsigned j = 0; j < desc->n_fields; j++) {
+            if (j != i && (desc->fields[j].flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
+                desc->fields[j].quantifier_offset == field->quantifier_offset)
+                found->mask &= ~((uint32_t)1 << j);
+        }
+        if (!(found->mask >> i & 1))
+            found->since[i] = n_seen;
+    }
+    found->mask |= (uint32_t)1 << i;
+}
+
+static int find(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                struct found *found)
+{
+    struct cursor c = {.body = body};
+    struct br_field f;
+    int rc;
+    *found = (struct found){0};
+    assert(desc->n_fields <= BR_JSON_FIELDS_MAX);
+    while ((rc = next_field(&c, &f)) > 0) {
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field(desc, f.number);
+        if (field && fits(field, &f))
+            note(desc, (unsigned)(field - desc->fields), c.n_seen, found);
+    }
+    return rc;
+}
+
+/* --- Scalars -------------------------------------------------------------------------------- */
+
+static void print_scalar(const ProtobufCFieldDescriptor *field, uint64_t bits, struct br_str *out)
+{
+    double d;
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_BOOL:
+        br_str_puts(out, bits ? "true" : "false");
+        break;
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_ENUM:
+        br_str_printf(out, "%" PRId32, (int32_t)(uint32_t)bits);
+        break;
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32:
+        br_str_printf(out, "%" PRIu32, (uint32_t)bits);
+        break;
+    case PROTOBUF_C_TYPE_INT64:
+        br_str_printf(out, "\"%" PRId64 "\"", (int64_t)bits);
+        break;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        memcpy(&d, &bits, sizeof d);
+        br_number_print(out, d);
+        break;
+    default:
+        br_str_printf(out, "\"%" PRIu64 "\"", bits);
+        break;
+    }
+}
+
+/* What of a varint the field's type keeps. */
+static uint64_t narrow(const ProtobufCFieldDescriptor *field, uint64_t bits)
+{
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_BOOL:
+        return bits != 0;
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_ENUM:
+    case PROTOBUF_C_TYPE_UINT32:
+        return (uint32_t)bits;
+    default:
+        return bits;
+    }
+}
+
+static void print_text(const ProtobufCFieldDescriptor *field, const struct br_field *f,
+                       struct br_str *out)
+{
+    size_t len = (size_t)f->value;
+    if (field->type == PROTOBUF_C_TYPE_STRING) {
+        br_str_json(out, (const char *)f->data, len);
+        return;
+    }
+    br_str_putc(out, '"');
+    if (br_json_id_size(field))
+        br_str_hex(out, f->data, len);
+    else
+        br_str_base64(out, f->data, len);
+    br_str_putc(out, '"');
+}
+
+static void print_name(const ProtobufCFieldDescriptor *field, bool *first, struct br_str *out)
+{
+    char name[BR_JSON_NAME_MAX];
+    br_str_printf(out, "%s\"%s\":", *first ? "" : ",", br_json_name(field, name));
+    *first = false;
+}
+
+/* --- Lists ---------------------------------------------------------------------------------- */
+
+struct list {
+    const ProtobufCFieldDescriptor *field;
+    struct br_str *out;
+    bool *first_field;
+    bool open;
+};
+
+/* Opens the list with its first element: an empty packed field is no list. */
+static void next_element(struct list *l)
+{
+    if (l->open) {
+        br_str_putc(l->out, ',');
+        return;
+    }
+    print_name(l->field, l->first_field, l->out);
+    br_str_putc(l->out, '[');
+    l->open = true;
+}
+
+static int print_packed(struct list *l, const uint8_t *p, size_t len)
+{
+    const uint8_t *end = p + len;
+    enum br_wire wire = br_json_wire(l->field);
+    size_t size = wire == BR_WIRE_I64 ? 8 : 4;
+    while (p < end) {
+        uint64_t bits = 0;
+        if (wire == BR_WIRE_VARINT) {
+            p = br_varint(p, end, &bits);
+            if (!p)
+                return BR_EINVAL;
+        } else {
+            if ((size_t)(end - p) < size)
+                return BR_EINVAL;
+            memcpy(&bits, p, size);
+            p += size;
+        }
+        next_element(l);
+        print_scalar(l->field, bits, l->out);
+    }
+    return 0;
+}
+
+static int print_element(struct list *l, const struct br_field *f, unsigned depth)
+{
+    if (br_json_wire(l->field) != BR_WIRE_LEN) {
+        if (f->wire == BR_WIRE_LEN)
+            return print_packed(l, f->data, (size_t)f->value);
+        next_element(l);
+        print_scalar(l->field, f->value, l->out);
+        return 0;
+    }
+    next_element(l);
+    if (l->field->type != PROTOBUF_C_TYPE_MESSAGE) {
+        print_text(l->field, f, l->out);
+        return 0;
+    }
+    struct piece piece = {f->data, (size_t)f->value};
+    struct body body = {&piece, 1};
+    return print_message(l->field->descriptor, &body, depth + 1, l->out);
+}
+
+static int print_list(const ProtobufCFieldDescriptor *field, const struct body *body,
+                      unsigned depth, bool *first, struct br_str *out)
+{
+    struct list l = {field, out, first, false};
+    struct cursor c = {.body = body};
+    struct br_field f;
+    int rc;
+    while ((rc = next_field(&c, &f)) > 0) {
+        if (fits(field, &f) && (rc = print_element(&l, &f, depth)) != 0)
+            break;
+    }
+    if (l.open)
+        br_str_putc(out, ']');
+    return rc;
+}
+
+/* --- Single fields -------------------------------------------------------------------------- */
+
+/* Counts the field's occurrences from the `since`-th field on; fills `pieces` unless NULL. */
+static uint32_t gather(const ProtobufCFieldDescriptor *field, const struct body *body,
+                       uint32_t since, struct piece *pieces, struct br_field *ret_last)
+{
+    struct cursor c = {.body = body};
+    struct br_field f;
+    uint32_t n = 0;
+    while (next_field(&c, &f) > 0) {
+        if (c.n_seen < since || !fits(field, &f))
+            continue;
+        if (pieces)
+            pieces[n] = (struct piece){f.data, (size_t)f.value};
+        *ret_last = f;
+        n++;
+    }
+    return n;
+}
+
+static int print_single_message(const ProtobufCFieldDescriptor *field, const struct body *body,
+                                uint32_t since, unsigned depth, struct br_str *out)
+{
+    struct br_field last = {0};
+    uint32_t n = gather(field, body, since, NULL, &last);
+    struct piece one = {last.data, (size_t)last.value};
+    if (n == 1) {
+        struct body inner = {&one, 1};
+        return print_message(field->descriptor, &inner, depth + 1, out);
+    }
+    struct piece *pieces = br_calloc(n, sizeof *pieces);
+    if (!pieces)
+        return BR_ENOMEM;
+    struct body inner = {pieces, gather(field, body, since, pieces, &last)};
+    int rc = print_message(field->descriptor, &inner, depth + 1, out);
+    br_free(pieces);
+    return rc;
+}
+
+static int print_single(const ProtobufCFieldDescriptor *field, const struct body *body,
+                        uint32_t since, unsigned depth, bool *first, struct br_str *out)
+{
+    bool keep_zero = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
+    if (field->type == PROTOBUF_C_TYPE_MESSAGE) {
+        print_name(field, first, out);
+        return print_single_message(field, body, since, depth, out);
+    }
+    struct br_field last = {0};
+    (void)gather(field, body, since, NULL, &last);
+    if (br_json_wire(field) == BR_WIRE_LEN) {
+        if (last.value > 0 || keep_zero) {
+            print_name(field, first, out);
+            print_text(field, &last, out);
+        }
+    } else if (narrow(field, last.value) != 0 || keep_zero) {
+        print_name(field, first, out);
+        print_scalar(field, last.value, out);
+    }
+    return 0;
+}
+
+/* --- Messages ------------------------------------------------------------------------------- */
+
+/* A google.protobuf.Duration. */
+static void print_duration(const struct body *body, struct br_str *out)
+{
+    enum { SECONDS = 1, NANOS = 2 };
+    struct cursor c = {.body = body};
+    struct br_field f;
+    int64_t seconds = 0;
+    int32_t nanos = 0;
+    while (next_field(&c, &f) > 0) {
+        if (f.wire == BR_WIRE_VARINT && f.number == SECONDS)
+            seconds = (int64_t)f.value;
+        else if (f.wire == BR_WIRE_VARINT && f.number == NANOS)
+            nanos = (int32_t)(uint32_t)f.value;
+    }
+    uint64_t whole = seconds < 0 ? (uint64_t)0 - (uint64_t)seconds : (uint64_t)seconds;
+    uint32_t part = nanos < 0 ? (uint32_t)0 - (uint32_t)nanos : (uint32_t)nanos;
+    br_str_printf(out, "\"%s%" PRIu64, seconds < 0 || nanos < 0 ? "-" : "", whole);
+    if (part % 1000000 == 0 && part != 0)
+        br_str_printf(out, ".%03" PRIu32, part / 1000000);
+    else if (part != 0)
+        br_str_printf(out, ".%09" PRIu32, part);
+    br_str_puts(out, "s\"");
+}
+
+static int print_fields(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                        unsigned depth, bool *first, struct br_str *out)
+{
+    struct found found;
+    if (depth > BR_JSON_DEPTH_MAX)
+        return BR_ETOOBIG;
+    int rc = find(desc, body, &found);
+    for (unsigned i = 0; rc == 0 && i < desc->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &desc->fields[i];
+        if (!(found.mask >> i & 1))
+            continue;
+        if (field->label == PROTOBUF_C_LABEL_REPEATED)
+            rc = print_list(field, body, depth, first, out);
+        else
+            rc = print_single(field, body, found.since[i], depth, first, out);
+    }
+    return rc;
+}
+
+/* An Any of a type that we cannot look into is its "@type" and no more. */
+static int print_any(const struct body *body, unsigned depth, bool *first, struct br_str *out)
+{
+    const ProtobufCFieldDescriptor *fields = google__protobuf__any__descriptor.fields;
+    struct br_field url = {0}, value = {0};
+    (void)gather(&fields[1], body, 0, NULL, &value);
+    if (gather(&fields[0], body, 0, NULL, &url) == 0)
+        return 0;
+    br_str_puts(out, "\"@type\":");
+    br_str_json(out, (const char *)url.data, (size_t)url.value);
+    *first = false;
+    const ProtobufCMessageDescriptor *desc = br_json_any((const char *)url.data, (size_t)url.value);
+    if (!desc)
+        return 0;
+    struct piece piece = {value.data, (size_t)value.value};
+    struct body inner = {&piece, value.data ? 1 : 0};
+    return print_fields(desc, &inner, depth + 1, first, out);
+}
+
+static int print_message(const ProtobufCMessageDescriptor *desc, const struct body *body,
+                         unsigned depth, struct br_str *out)
+{
+    bool first = true;
+    int rc;
+    if (desc == &google__protobuf__duration__descriptor) {
+        print_duration(body, out);
+        return 0;
+    }
+    br_str_putc(out, '{');
+    if (desc == &google__protobuf__any__descriptor)
+        rc = print_any(body, depth, &first, out);
+    else
+        rc = print_fields(desc, body, depth, &first, out);
+    br_str_putc(out, '}');
+    return rc;
+}
+
+int br_json_encode(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                   struct br_str *out)
+{
+    struct piece piece = {data, len};
+    struct body body = {&piece, 1};
+    int rc = print_message(desc, &body, 1, out);
+    return rc == 0 && out->failed ? BR_ENOMEM : rc;
+}

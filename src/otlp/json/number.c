@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/json/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static size_t digits(const char *text, size_t len, size_t at)
+{
+    while (at < len && is_digit(text[at]))
+        at++;
+    return at;
+}
+
+size_t br_number_scan(const char *text, size_t len)
+{
+    size_t at = len > 0 && text[0] == '-';
+    size_t start = at;
+    at = digits(text, len, at);
+    if (at == start)
+        return 0;
+    if (text[start] == '0')
+        at = start + 1;
+    if (at + 1 < len && text[at] == '.' && is_digit(text[at + 1]))
+        at = digits(text, len, at + 1);
+    if (at + 1 < len && (text[at] == 'e' || text[at] == 'E')) {
+        size_t sign = at + 1 + (text[at + 1] == '-' || text[at + 1] == '+');
+        size_t end = digits(text, len, sign);
+        if (end > sign)
+            at = end;
+    }
+    return at;
+}
+
+bool br_number_digits(const char *text, size_t len, uint64_t *ret)
+{
+    uint64_t v = 0;
+    if (len == 0 || len > 19 || (len > 1 && text[0] == '0'))
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        unsigned digit = (unsigned)(unsigned char)text[i] - '0';
+        if (digit > 9)
+            return false;
+        v = v * 10 + digit;
+    }
+    *ret = v;
+    return true;
+}
+
+/* The exponent that stands from `at` (the letter) on, held within what any text can need. */
+static long exponent(const char *text, size_t len, size_t at)
+{
+    const long most = 1L << 40;
+    if (at >= len)
+        return 0;
+    bool negative = text[at + 1] == '-';
+    long e = 0;
+    at += negative || text[at + 1] == '+' ? 2 : 1;
+    for (; at < len; at++)
+        e = e < most ? e * 10 + (text[at] - '0') : most;
+    return negative ? -e : e;
+}
+
+static bool append_digit(uint64_t *v, unsigned digit)
+{
+    return !__builtin_mul_overflow(*v, (uint64_t)10, v) &&
+           !__builtin_add_overflow(*v, (uint64_t)digit, v);
+}
+
+bool br_number_integer(const char *text, size_t len, bool *ret_negative, uint64_t *ret_magnitude)
+{
+    size_t first = text[0] == '-';
+    size_t letter = first;
+    long n_whole = -1; /* digits before the point */
+    long n_digits = 0;
+    for (; letter < len && text[letter] != 'e' && text[letter] != 'E'; letter++) {
+        if (text[letter] == '.')
+            n_whole = n_digits;
+        else
+            n_digits++;
+    }
+    if (n_whole < 0)
+        n_whole = n_digits;
+    n_whole += exponent(text, len, letter);
+
+    uint64_t v = 0;
+    long i = 0;
+    for (size_t at = first; at < letter; at++) {
+        if (text[at] == '.')
+            continue;
+        unsigned digit = (unsigned)(text[at] - '0');
+        if (i++ >= n_whole ? digit != 0 : !append_digit(&v, digit))
+            return false;
+    }
+    for (; v != 0 && i < n_whole; i++) {
+        if (!append_digit(&v, 0))
+            return false;
+    }
+    *ret_negative = first != 0;
+    *ret_magnitude = v;
+    return true;
+}
+
+bool br_number_double(const char *text, double *ret)
+{
+    double v = strtod(text, NULL);
+    if (isinf(v))
+        return false;
+    *ret = v;
+    return true;
+}
+
+void br_number_print(struct br_str *out, double value)
+{
+    if (isnan(value)) {
+        br_str_puts(out, "\"NaN\"");
+        return;
+    }
+    if (isinf(value)) {
+        br_str_puts(out, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+        return;
+    }
+    char text[32];
+    int precision = 15;
+    do {
+        (void)snprintf(text, sizeof text, "%.*g", precision, value);
+    } while (memcmp(&(double){strtod(text, NULL)}, &value, sizeof value) != 0 && precision++ < 17);
+    br_str_puts(out, text);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/json/scan.h"
+
+#include <string.h>
+
+#include "base/steps.h"
+#include "base/str.h"
+#include "otlp/json/number.h"
+
+#define EACH_BYTE 0x0101010101010101u
+
+int br_json_scan_fail(struct br_json_scan *s, const char *what)
+{
+    return br_err_set(s->err, BR_EINVAL, "not JSON: %s at byte %zu", what,
+                      (size_t)(s->at - s->text));
+}
+
+/* --- Characters ----------------------------------------------------------------------------- */
+
+/* The next byte after white space; 0 at the end (a NUL in the text fits nowhere either). */
+static inline char scan_peek(struct br_json_scan *s)
+{
+    const char *p = s->at;
+    while (p < s->end && (unsigned char)*p <= ' ' &&
+           (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r'))
+        p++;
+    s->at = p;
+    return p < s->end ? *p : '\0';
+}
+
+static int scan_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The four digits of a \u escape; -1 where they are none. */
+static long scan_hex4(const char *p, const char *end)
+{
+    long v = 0;
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int d = scan_hex_digit(p[i]);
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+/* Reads the escape whose backslash is at `p`. Returns the byte after it, or NULL; a surrogate pair
+ * is one escape, a lone surrogate is none. */
+static const char *scan_escape(const char *p, const char *end, uint32_t *ret)
+{
+    static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    if (end - p < 2)
+        return NULL;
+    if (p[1] != 'u') {
+        const char *letter = memchr(letters, p[1], sizeof letters - 1);
+        if (!letter)
+            return NULL;
+        *ret = (unsigned char)meanings[letter - letters];
+        return p + 2;
+    }
+    long high = scan_hex4(p + 2, end);
+    if (high < 0 || (high >= 0xdc00 && high <= 0xdfff))
+        return NULL;
+    if (high < 0xd800 || high > 0xdbff) {
+        *ret = (uint32_t)high;
+        return p + 6;
+    }
+    if (end - p < 12 || p[6] != '\\' || p[7] != 'u')
+        return NULL;
+    long low = scan_hex4(p + 8, end);
+    if (low < 0xdc00 || low > 0xdfff)
+        return NULL;
+    *ret = 0x10000u + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00);
+    return p + 12;
+}
+
+static size_t scan_utf8_size(uint32_t c)
+{
+    return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+}
+
+static size_t scan_put_utf8(char *out, uint32_t c)
+{
+    size_t n = scan_utf8_size(c);
+    if (n == 1) {
+        out[0] = (char)c;
+        return 1;
+    }
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)(0xf00 >> n | c);
+    return n;
+}
+
+size_t br_json_plain(const char *text, size_t len, char *out)
+{
+    const char *end = text + len;
+    size_t n = 0;
+    br_steps_add(len);
+    while (text < end) {
+        const char *stop = memchr(text, '\\', (size_t)(end - text));
+        size_t run = (size_t)((stop ? stop : end) - text);
+        uint32_t c;
+        memcpy(out + n, text, run);
+        n += run;
+        if (!stop)
+            break;
+        text = scan_escape(stop, end, &c);
+        if (!text)
+            break; /* cannot be: the scan has read it */
+        n += scan_put_utf8(out + n, c);
+    }
+    return n;
+}
+
+/* The first byte from `p` on that ends a run of ordinary characters of a string. A word's high bits
+ * tell which of its bytes is a quote, a backslash or a control character; those above the lowest
+ * one may be wrong, and are not asked. */
+static const char *scan_run(const char *p, const char *end)
+{
+    for (; end - p >= 8; p += 8) {
+        uint64_t word;
+        memcpy(&word, p, sizeof word);
+        uint64_t quote = word ^ EACH_BYTE * '"', backslash = word ^ EACH_BYTE * '\\';
+        uint64_t hit = ((quote - EACH_BYTE) & ~quote) | ((backslash - EACH_BYTE) & ~backslash) |
+                       ((word - EACH_BYTE * 0x20) & ~word);
+        hit &= EACH_BYTE * 0x80;
+        if (hit)
+            return p + __builtin_ctzll(hit) / 8;
+    }
+    while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
+        p++;
+    return p;
+}
+
+/* --- Values --------------------------------------------------------------------------------- */
+
+static int scan_string(struct br_json_scan *s, struct br_json_token *ret)
+{
+    const char *start = s->at + 1;
+    size_t saved = 0; /* bytes that escapes have more than what they mean */
+    s->at = scan_run(start, s->end);
+    while (s->at < s->end && *s->at != '"') {
+        uint32_t c;
+        if (*s->at != '\\')
+            return br_json_scan_fail(s, "control character in a string");
+        const char *after = scan_escape(s->at, s->end, &c);
+        if (!after)
+            return br_json_scan_fail(s, "bad escape");
+        saved += (size_t)(after - s->at) - scan_utf8_size(c);
+        s->at = scan_run(after, s->end);
+    }
+    if (s->at == s->end)
+        return br_json_scan_fail(s, "string without end");
+    size_t len = (size_t)(s->at - start);
+    s->at++;
+    br_steps_add(len + 2);
+    *ret = (struct br_json_token){.text = start,
+                                  .len = (uint32_t)len,
+                                  .plain_len = (uint32_t)(len - saved),
+                                  .type = BR_JSON_STRING,
+                                  .escaped = saved > 0};
+    return 0;
+}
+
+static int scan_number(struct br_json_scan *s, struct br_json_token *ret)
+{
+    size_t len = br_number_scan(s->at, (size_t)(s->end - s->at));
+    if (len == 0)
+        return br_json_scan_fail(s,
+                                 s->at == s->end ? "text ends too early" : "unexpected character");
+    *ret = (struct br_json_token){.text = s->at, .len = (uint32_t)len, .type = BR_JSON_NUMBER};
+    s->at += len;
+    br_steps_add(len);
+    if (s->at == s->end && s->depth > 0)
+        return br_json_scan_fail(s, "text ends too early");
+    return 0;
+}
+
+static int scan_word(struct br_json_scan *s, const char *word, enum br_json_type type,
+                     struct br_json_token *ret)
+{
+    size_t len = strlen(word);
+    if ((size_t)(s->end - s->at) < len || memcmp(s->at, word, len) != 0)
+        return br_json_scan_fail(s, "unexpected character");
+    *ret = (struct br_json_token){.type = (uint8_t)type};
+    s->at += len;
+    br_steps_add(len);
+    return 0;
+}
+
+int br_json_scan_value(struct br_json_scan *s, struct br_json_token *ret)
+{
+    const char *start = s->at;
+    char c = scan_peek(s);
+    br_steps_add((size_t)(s->at - start) + 1);
+    switch (c) {
+    case '{':
+        *ret = (struct br_json_token){.type = BR_JSON_OBJECT};
+        return 0;
+    case '[':
+        *ret = (struct br_json_token){.type = BR_JSON_ARRAY};
+        return 0;
+    case '"':
+        return scan_string(s, ret);
+    case 't':
+        return scan_word(s, "true", BR_JSON_TRUE, ret);
+    case 'f':
+        return scan_word(s, "false", BR_JSON_FALSE, ret);
+    case 'n':
+        return scan_word(s, "null", BR_JSON_NULL, ret);
+    default:
+        return scan_number(s, ret);
+    }
+}
+
+/* --- Objects and arrays --------------------------------------------------------------------- */
+
+int br_json_scan_enter(struct br_json_scan *s)
+{
+    if (s->depth >= s->max_depth)
+        return br_err_set(s->err, BR_EINVAL, "JSON nests deeper than %u brackets", s->max_depth);
+    s->depth++;
+    s->at++;
+    return 0;
+}
+
+int br_json_scan_more(struct br_json_scan *s, char close, bool first, bool *ret)
+{
+    const char *start = s->at;
+    char c = scan_peek(s);
+    br_steps_add((size_t)(s->at - start) + 1);
+    *ret = c != close;
+    if (c == close) {
+        s->at++;
+        s->depth--;
+        return 0;
+    }
+    if (first)
+        return 0;
+    if (c != ',')
+        return br_json_scan_fail(s, "no comma");
+    s->at++;
+    return 0;
+}
+
+int br_json_scan_name(struct br_json_scan *s, struct br_json_token *ret)
+{
+    const char *start = s->at;
+    if (scan_peek(s) != '"')
+        return br_json_scan_fail(s, "no name");
+    br_steps_add((size_t)(s->at - start) + 1);
+    int rc = scan_string(s, ret);
+    if (rc)
+        return rc;
+    if (scan_peek(s) != ':')
+        return br_json_scan_fail(s, "no colon");
+    s->at++;
+    return 0;
+}
+
+int br_json_scan_skip(struct br_json_scan *s, const struct br_json_token *value)
+{
+    bool object = value->type == BR_JSON_OBJECT, more = true;
+    if (!object && value->type != BR_JSON_ARRAY)
+        return 0;
+    int rc = br_json_scan_enter(s);
+    for (bool first = true; !rc; first = false) {
+        struct br_json_token inner;
+        rc = br_json_scan_more(s, object ? '}' : ']', first, &more);
+        if (rc || !more)
+            break;
+        rc = object ? br_json_scan_name(s, &inner) : 0;
+        rc = rc ? rc : br_json_scan_value(s, &inner);
+        rc = rc ? rc : br_json_scan_skip(s, &inner);
+    }
+    return rc;
+}
+
+/* --- The text ------------------------------------------------------------------------------- */
+
+int br_json_scan_init(struct br_json_scan *s, const char *text, size_t len, unsigned max_depth,
+                      struct br_err *err)
+{
+    *s = (struct br_json_scan){text, text, text + len, 0, max_depth, err};
+    if (len > BR_JSON_TEXT_MAX)
+        return br_err_set(err, BR_ETOOBIG, "JSON is larger than %u bytes", BR_JSON_TEXT_MAX);
+    s->at += br_utf8_valid((const uint8_t *)text, len);
+    if (s->at != s->end)
+        return br_json_scan_fail(s, "invalid UTF-8");
+    s->at = text;
+    return 0;
+}
+
+void br_json_scan_rewind(struct br_json_scan *s)
+{
+    s->at = s->text;
+    s->depth = 0;
+}
+
+int br_json_scan_end(struct br_json_scan *s)
+{
+    (void)scan_peek(s);
+    return s->at == s->end ? 0 : br_json_scan_fail(s, "text after the end");
+}

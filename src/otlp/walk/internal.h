@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the walks over both signals share. For src/otlp/walk*.c only. */
+#pragma once
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "otlp/fields.h"
+#include "otlp/walk/walk.h"
+#include "wire/protobuf.h"
+
+#define BR_HOT static inline __attribute__((always_inline))
+
+struct br_walker {
+    const struct br_walk_options *options;
+    unsigned max_depth;
+    uint32_t bad_utf8;     /* strings that are not UTF-8 */
+    const char *what;      /* why the walk stopped; NULL: malformed wire format */
+    int code;              /* BR_EINVAL or BR_ETOOBIG, or BR_ENOMEM */
+    long resource, scope, item, inner; /* where: indices, -1 before the first */
+    bool resources_twice;  /* the part has more than one Resource field */
+    struct br_buf *united; /* where such parts are written anew; NULL before the first */
+    uint32_t n_dictionaries;
+    uint64_t n_references; /* profiles: to strings, that are written inline on their way out */
+    uint64_t longest;      /* bytes of the longest string, or more */
+    uint32_t cap_spans;    /* traces: room in the item's list */
+    uint64_t most_spans;   /* in it */
+    uint32_t n_tables[8];  /* profiles: entries by dictionary field number */
+    /* A first walk over profiles only notes the largest index into each table, and compares when all
+     * tables are counted. When one is too large, a second walk finds out where it stands. */
+    bool exact;
+    uint64_t largest[8];
+};
+
+/* Every step takes the bytes [p, end) of one message and returns true, or false with w->what. */
+
+static inline bool br_walk_fail(struct br_walker *w, const char *what)
+{
+    if (!w->what) {
+        w->what = what;
+        w->code = BR_EINVAL;
+    }
+    return false;
+}
+
+bool br_walk_malformed(struct br_walker *w);
+bool br_walk_no_memory(struct br_walker *w);
+bool br_walk_too_big(struct br_walker *w, const char *what); /* BR_ETOOBIG */
+bool br_walk_too_deep(struct br_walker *w);
+bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n);
+
+/* True for ASCII; reads up to 15 bytes past the end, which buffers have (BR_BUF_SLACK). */
+bool br_walk_ascii_long(const uint8_t *p, size_t n);
+
+/* Notes or checks an index into a table of the profiles dictionary; see `exact`. */
+bool br_walk_index_outside(struct br_walker *w, int table);
+BR_HOT bool br_walk_index(struct br_walker *w, uint64_t index, int table)
+{
+    if (index > w->largest[table])
+        w->largest[table] = index;
+    return __builtin_expect(!w->exact, 1) || index < w->n_tables[table] || index == 0 ||
+           br_walk_index_outside(w, table);
+}
+
+BR_HOT bool br_walk_string(struct br_walker *w, const uint8_t *p, size_t n)
+{
+    uint64_t high = 0x8080808080808080u;
+    if (__builtin_expect(n <= 8, 0)) {
+        uint64_t mask = n == 8 ? ~0ull : (1ull << (8 * n)) - 1;
+        if (__builtin_expect((br_load64(p) & mask & high) == 0, 1))
+            return true;
+    } else if (__builtin_expect(n <= 16, 1)) {
+        if (__builtin_expect(((br_load64(p) | br_load64(p + n - 8)) & high) == 0, 1))
+            return true;
+    } else if (n <= 32) {
+        uint64_t all = br_load64(p) | br_load64(p + 8) | br_load64(p + n - 16) |
+                       br_load64(p + n - 8);
+        if (__builtin_expect((all & high) == 0, 1))
+            return true;
+    } else if (__builtin_expect(br_walk_ascii_long(p, n), 1)) {
+        return true;
+    }
+    return br_walk_bad_string(w, p, n);
+}
+
+/* The length at `p`; the bytes after it, checked to lie before `end`, or NULL. */
+BR_HOT const uint8_t *br_walk_len(const uint8_t *p, const uint8_t *end, size_t *ret)
+{
+    uint64_t n;
+    if (__builtin_expect(p < end && p[0] < 0x80, 1)) {
+        n = p[0];
+        p += 1;
+    } else if (__builtin_expect(end - p >= 2 && p[1] < 0x80, 1)) {
+        n = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+        p += 2;
+    } else {
+        p = br_varint_slow(p, end, &n);
+        if (!p)
+            return NULL;
+    }
+    if (__builtin_expect(n > (uint64_t)(end - p), 0))
+        return NULL;
+    *ret = (size_t)n;
+    return p;
+}
+
+/* Skips a varint. */
+BR_HOT const uint8_t *br_walk_varint(const uint8_t *p, const uint8_t *end)
+{
+    uint64_t ignored;
+    return br_varint(p, end, &ignored);
+}
+
+/* Messages that both signals use. `depth` is the level of the message that is walked. */
+bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth);
+
+/* A KeyValue. BR_WALK_THREAD, too, is true: its key begins with "thread.". */
+enum br_walk_attribute { BR_WALK_BAD, BR_WALK_GOOD, BR_WALK_THREAD };
+enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                         unsigned depth);
+
+/* Reads one field and refuses known fields of the wrong wire type: `wires[number]` is the expected
+ * wire type + 1, 0 for unknown fields. NULL with w->what on failure. */
+const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                             const uint8_t *wires, size_t n_wires, struct br_field *ret);
+
+/* As br_walk_field, in place for the fields that are many: one-byte tags, varints of one or two bytes. */
+BR_HOT const uint8_t *br_walk_next(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                   const uint8_t *wires, size_t n_wires, struct br_field *ret)
+{
+    uint8_t tag = *p;
+    unsigned number = tag >> 3;
+    if (__builtin_expect(tag < 0x80 && number && number < n_wires, 1)) {
+        unsigned wire = tag & 7;
+        ret->at = p;
+        ret->number = number;
+        ret->wire = (enum br_wire)wire;
+        if (__builtin_expect(wires[number] != 0 && wires[number] != wire + 1, 0)) {
+            br_walk_fail(w, "a field has the wrong wire type");
+            return NULL;
+        }
+        if (wire == BR_WIRE_VARINT) {
+            if (__builtin_expect(end - p >= 3, 1)) {
+                if (p[1] < 0x80) {
+                    ret->value = p[1];
+                    return p + 2;
+                }
+                if (p[2] < 0x80) {
+                    ret->value = (uint64_t)(p[1] & 0x7f) | (uint64_t)p[2] << 7;
+                    return p + 3;
+                }
+                const uint8_t *next = br_varint_slow(p + 1, end, &ret->value);
+                if (next)
+                    return next;
+            }
+        } else if (wire == BR_WIRE_LEN) {
+            size_t n;
+            const uint8_t *data = br_walk_len(p + 1, end, &n);
+            if (__builtin_expect(data != NULL, 1)) {
+                ret->data = data;
+                ret->value = n;
+                return data + n;
+            }
+        }
+    }
+    return br_walk_field(w, p, end, wires, n_wires, ret);
+}
+
+/* A varint, in place where it has one or two bytes. */
+BR_HOT const uint8_t *br_walk_value(const uint8_t *p, const uint8_t *end, uint64_t *ret)
+{
+    if (__builtin_expect(end - p >= 2, 1)) {
+        if (p[0] < 0x80) {
+            *ret = p[0];
+            return p + 1;
+        }
+        if (p[1] < 0x80) {
+            *ret = (uint64_t)(p[0] & 0x7f) | (uint64_t)p[1] << 7;
+            return p + 2;
+        }
+    }
+    return br_varint(p, end, ret);
+}
+
+/* One resource message (field 1 of the request) of either signal: fills the part. */
+bool br_walk_resource_spans(struct br_walker *w, struct br_item *item, struct br_part *part);
+bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part);
+
+/* A dictionary: counts its entries and checks what is in them. */
+bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end);
+bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+                        const uint8_t *end);
+
+/* Notes where the Resource of a part is (field 1 in both signals), and whether it has two. */
+void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
+                           const uint8_t *next);
+
+/* A reference in attributes, as br_walk_index into the strings. */
+BR_HOT bool br_walk_reference(struct br_walker *w, uint64_t index)
+{
+    w->n_references++;
+    return br_walk_index(w, index, 5);
+}
+
+/* False when the references of a request of `len` bytes would take more than they may when they are
+ * written inline: after a walk, when all indices fit. */
+bool br_walk_inlined_fits(struct br_walker *w, const struct br_item *item, size_t len);
+
+/* True when every index noted lies in its table (0 always does). */
+bool br_walk_indices_fit(const struct br_walker *w);
+
+/* Copies a message with every bad string repaired. Returns 0, BR_EINVAL or BR_ENOMEM. */
+int br_utf8_repair(const ProtobufCMessageDescriptor *desc, const uint8_t *data, size_t len,
+                   struct br_pool *pool, struct br_buf **ret, uint32_t *ret_repaired);

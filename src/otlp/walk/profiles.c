@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "otlp/walk/internal.h"
+
+#define LEN (BR_WIRE_LEN + 1)
+#define VARINT (BR_WIRE_VARINT + 1)
+#define I64 (BR_WIRE_I64 + 1)
+#define ANY 0 /* checked by hand: packed or not */
+
+/* Field numbers of the tables in ProfilesDictionary. */
+/* Tables by their field numbers. */
+enum {
+    MAPPINGS = BR_DICTIONARY_MAPPINGS,
+    LOCATIONS = BR_DICTIONARY_LOCATIONS,
+    FUNCTIONS = BR_DICTIONARY_FUNCTIONS,
+    LINKS = BR_DICTIONARY_LINKS,
+    STRINGS = BR_DICTIONARY_STRINGS,
+    ATTRIBUTES = BR_DICTIONARY_ATTRIBUTES,
+    STACKS = BR_DICTIONARY_STACKS,
+    N_TABLES
+};
+
+/* Levels of the messages; the request itself is 1. */
+enum { DEPTH_SCOPE_PROFILES = 3, DEPTH_PROFILE, DEPTH_IN_PROFILE, DEPTH_ENTRY = 3 };
+
+static const char *const out_of_range[N_TABLES] = {
+    [MAPPINGS] = "an index is outside the mapping table",
+    [LOCATIONS] = "an index is outside the location table",
+    [FUNCTIONS] = "an index is outside the function table",
+    [LINKS] = "a link index is outside the link table",
+    [STRINGS] = "an index is outside the string table",
+    [ATTRIBUTES] = "an attribute index is outside the attribute table",
+    [STACKS] = "a stack index is outside the stack table",
+};
+
+bool br_walk_index_outside(struct br_walker *w, int table)
+{
+    return br_walk_fail(w, out_of_range[table]);
+}
+
+bool br_walk_indices_fit(const struct br_walker *w)
+{
+    for (int i = MAPPINGS; i < N_TABLES; i++)
+        if (w->largest[i] && w->largest[i] >= w->n_tables[i])
+            return false;
+    return true;
+}
+
+/* A repeated index: one field of it, packed or not. */
+BR_HOT bool check_indices(struct br_walker *w, const struct br_field *f, int table)
+{
+    if (f->wire == BR_WIRE_VARINT)
+        return br_walk_index(w, f->value, table);
+    if (f->wire != BR_WIRE_LEN)
+        return br_walk_fail(w, "a field has the wrong wire type");
+    const uint8_t *p = f->data, *end = p + f->value;
+    uint64_t largest = 0;
+    while (p < end) {
+        uint64_t v;
+        p = br_walk_value(p, end, &v);
+        if (!p)
+            return br_walk_malformed(w);
+        largest = v > largest ? v : largest;
+    }
+    return br_walk_index(w, largest, table);
+}
+
+/* How many varints a repeated field holds; false when it is malformed. */
+static bool count_varints(struct br_walker *w, const struct br_field *f, uint64_t *n)
+{
+    if (f->wire == BR_WIRE_VARINT) {
+        ++*n;
+        return true;
+    }
+    if (f->wire != BR_WIRE_LEN)
+        return br_walk_fail(w, "a field has the wrong wire type");
+    const uint8_t *p = f->data, *end = p + f->value;
+    while (p < end) {
+        uint64_t ignored;
+        p = br_walk_value(p, end, &ignored);
+        if (!p)
+            return br_walk_malformed(w);
+        ++*n;
+    }
+    return true;
+}
+
+static bool count_fixed64(struct br_walker *w, const struct br_field *f, uint64_t *n)
+{
+    if (f->wire == BR_WIRE_I64) {
+        ++*n;
+        return true;
+    }
+    if (f->wire != BR_WIRE_LEN || f->value % 8)
+        return br_walk_fail(w, "timestamps_unix_nano is not a list of fixed64");
+    *n += f->value / 8;
+    return true;
+}
+
+static bool walk_sample(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, ANY, VARINT, ANY, ANY};
+    uint64_t n_values = 0, n_times = 0;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        bool ok = true;
+        if (f.number == BR_SAMPLE_STACK)
+            ok = br_walk_index(w, f.value, STACKS);
+        else if (f.number == BR_SAMPLE_ATTRIBUTES)
+            ok = check_indices(w, &f, ATTRIBUTES);
+        else if (f.number == BR_SAMPLE_LINK)
+            ok = br_walk_index(w, f.value, LINKS);
+        else if (f.number == BR_SAMPLE_VALUES)
+            ok = count_varints(w, &f, &n_values);
+        else if (f.number == BR_SAMPLE_TIMES)
+            ok = count_fixed64(w, &f, &n_times);
+        if (!ok)
+            return false;
+    }
+    if (n_values == 0 && n_times == 0)
+        return br_walk_fail(w, "a sample has neither values nor timestamps");
+    if (n_values && n_times && n_values != n_times)
+        return br_walk_fail(w, "a sample's values and timestamps differ in number");
+    return true;
+}
+
+/* A message whose fields are string indices (a bit each in `strings`) and varints. */
+static bool walk_indices(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                         const uint8_t *wires, size_t n_wires, unsigned strings)
+{
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, n_wires, &f);
+        if (!p || (f.number < 32 && (strings >> f.number & 1) && !br_walk_index(w, f.value, STRINGS)))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_value_type(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, VARINT};
+    return walk_indices(w, p, end, wires, sizeof wires,
+                        1u << BR_VALUE_TYPE_TYPE | 1u << BR_VALUE_TYPE_UNIT);
+}
+
+static bool walk_profile(struct br_walker *w, struct br_part *part, const uint8_t *p,
+                         const uint8_t *end)
+{
+    static const uint8_t wires[] = {0,      LEN, LEN,    I64, VARINT, LEN,
+                                    VARINT, LEN, VARINT, LEN, LEN,    ANY};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        bool ok = true;
+        if (f.number == BR_PROFILE_SAMPLES) {
+            w->inner++;
+            ok = walk_sample(w, f.data, p);
+            part->n_items++;
+        } else if (f.number == BR_PROFILE_SAMPLE_TYPE || f.number == BR_PROFILE_PERIOD_TYPE) {
+            ok = walk_value_type(w, f.data, p);
+        } else if (f.number == BR_PROFILE_PROFILE_ID) {
+            ok = f.value == 16 || f.value == 0 ||
+                 br_walk_fail(w, "a profile id must have 16 bytes or none");
+        } else if (f.number == BR_PROFILE_PAYLOAD_FORMAT) {
+            ok = br_walk_string(w, f.data, f.value);
+        } else if (f.number == BR_PROFILE_ATTRIBUTES) {
+            ok = check_indices(w, &f, ATTRIBUTES);
+        }
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static bool walk_scope_profiles(struct br_walker *w, struct br_part *part, const uint8_t *p,
+                                const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == BR_SCOPES_ITEMS) {
+            w->item++;
+            w->inner = -1;
+            if (!walk_profile(w, part, f.data, p))
+                return false;
+        } else if (f.number == BR_SCOPES_SCOPE
+                       ? !br_walk_scope(w, f.data, p, DEPTH_PROFILE)
+                       : f.number == BR_SCOPES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool br_walk_resource_profiles(struct br_walker *w, struct br_item *item, struct br_part *part)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN};
+    (void)item;
+    if (DEPTH_IN_PROFILE + 1 > w->max_depth)
+        return br_walk_too_deep(w);
+    const uint8_t *p = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == BR_RESOURCES_SCOPES) {
+            w->scope++;
+            w->item = -1;
+            if (!walk_scope_profiles(w, part, f.data, p))
+                return false;
+        } else if (f.number == BR_RESOURCES_RESOURCE) {
+            if (!br_walk_resource(w, f.data, p, DEPTH_SCOPE_PROFILES))
+                return false;
+            br_walk_note_resource(w, part, &f, p);
+        } else if (f.number == BR_RESOURCES_SCHEMA_URL && !br_walk_string(w, f.data, f.value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool br_walk_dictionary_count(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number < N_TABLES)
+            w->n_tables[f.number]++;
+    }
+    return true;
+}
+
+static bool walk_mapping(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT, ANY};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number == BR_MAPPING_FILENAME && !br_walk_index(w, f.value, STRINGS)) ||
+            (f.number == BR_MAPPING_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_line(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, VARINT, VARINT};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number == BR_LINE_FUNCTION && !br_walk_index(w, f.value, FUNCTIONS)))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_location(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, VARINT, LEN, ANY};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number == BR_LOCATION_MAPPING && !br_walk_index(w, f.value, MAPPINGS)) ||
+            (f.number == BR_LOCATION_LINES && !walk_line(w, f.data, p)) ||
+            (f.number == BR_LOCATION_ATTRIBUTES && !check_indices(w, &f, ATTRIBUTES)))
+            return false;
+    }
+    return true;
+}
+
+BR_HOT bool walk_function(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, VARINT, VARINT, VARINT};
+    uint64_t largest = 0;
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number <= BR_FUNCTION_FILENAME && f.value > largest)
+            largest = f.value;
+    }
+    return br_walk_index(w, largest, STRINGS);
+}
+
+static bool walk_link(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN};
+    if (end - p == 28 && ((p[0] == 0x0a && p[1] == 16 && p[18] == 0x12 && p[19] == 8) ||
+                          (p[0] == 0x12 && p[1] == 8 && p[10] == 0x0a && p[11] == 16)))
+        return true; /* both ids, in either order: what all links are */
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == BR_LINK_TRACE_ID && f.value != 16 && f.value != 0)
+            return br_walk_fail(w, "a link's trace id must have 16 bytes or none");
+        if (f.number == BR_LINK_SPAN_ID && f.value != 8 && f.value != 0)
+            return br_walk_fail(w, "a link's span id must have 8 bytes or none");
+    }
+    return true;
+}
+
+static bool walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, VARINT, LEN, VARINT};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p ||
+            ((f.number == BR_ATTRIBUTE_KEY || f.number == BR_ATTRIBUTE_UNIT) &&
+             !br_walk_index(w, f.value, STRINGS)) ||
+            (f.number == BR_ATTRIBUTE_VALUE && !br_walk_any(w, f.data, p, DEPTH_ENTRY + 1)))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_stack(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, ANY};
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number == BR_STACK_LOCATIONS && !check_indices(w, &f, LOCATIONS)))
+            return false;
+    }
+    return true;
+}
+
+static bool walk_entry(struct br_walker *w, uint32_t table, const uint8_t *p, const uint8_t *end)
+{
+    switch (table) {
+    case MAPPINGS:
+        return walk_mapping(w, p, end);
+    case LOCATIONS:
+        return walk_location(w, p, end);
+    case FUNCTIONS:
+        return walk_function(w, p, end);
+    case LINKS:
+        return walk_link(w, p, end);
+    case STRINGS:
+        w->longest = (size_t)(end - p) > w->longest ? (size_t)(end - p) : w->longest;
+        return br_walk_string(w, p, (size_t)(end - p));
+    case ATTRIBUTES:
+        return walk_attribute(w, p, end);
+    case STACKS:
+        return walk_stack(w, p, end);
+    default:
+        return true;
+    }
+}
+
+/* A run of strings: skips them and looks at all their bytes at once. When they and their lengths are
+ * ASCII, so is each of them; otherwise they are looked at one by one. */
+static const uint8_t *walk_strings(struct br_walker *w, const uint8_t *p, const uint8_t *end)
+{
+    const uint8_t *start = p;
+    uint32_t n = 0;
+    while (end - p >= 2 && p[0] == (STRINGS << 3 | BR_WIRE_LEN) && p[1] < 0x80 &&
+           p[1] <= end - p - 2) {
+        p += 2 + p[1];
+        n++;
+    }
+    if (!w->exact)
+        w->n_tables[STRINGS] += n;
+    if (p - start >= 16 && br_walk_ascii_long(start, (size_t)(p - start)))
+        return p;
+    for (const uint8_t *q = start; q < p; q += 2 + q[1])
+        if (!br_walk_string(w, q + 2, q[1]))
+            return NULL;
+    return p;
+}
+
+/* The entries of one table that stand together. Returns the byte after them, or NULL. */
+static const uint8_t *walk_table(struct br_walker *w, uint32_t table, const uint8_t *p,
+                                 const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
+    uint8_t tag = (uint8_t)(table << 3 | BR_WIRE_LEN);
+    struct br_field f;
+    while (p < end && *p == tag) {
+        if (table == STRINGS && end - p >= 2 && p[1] < 0x80) {
+            const uint8_t *next = walk_strings(w, p, end);
+            if (next != p) {
+                if (!next)
+                    return NULL;
+                p = next;
+                continue;
+            }
+        }
+        p = br_walk_next(w, p, end, wires, sizeof wires, &f);
+        if (!p || !walk_entry(w, table, f.data, p))
+            return NULL;
+        if (!w->exact)
+            w->n_tables[table]++;
+    }
+    return p;
+}
+
+void br_walk_memo_release(struct br_walk_memo *memo)
+{
+    for (int t = 0; t < 8; t++)
+        br_buf_unref(memo->tables[t].buf);
+    *memo = (struct br_walk_memo){0};
+}
+
+/* As walk_table, but passes over what the dictionary before began with as well. */
+static const uint8_t *walk_remembered(struct br_walker *w, struct br_buf *buf, uint32_t table,
+                                      const uint8_t *p, const uint8_t *end)
+{
+    struct br_walk_memo *memo = w->options->memo;
+    uint64_t outer[N_TABLES], longest = w->longest, references = w->n_references;
+    uint32_t before = w->n_tables[table], bad = w->bad_utf8;
+    const uint8_t *start = p;
+    size_t known = memo->tables[table].len, passed = 0;
+    memcpy(outer, w->largest, sizeof outer);
+    memset(w->largest, 0, sizeof w->largest);
+    w->longest = 0;
+    if (known && known <= (size_t)(end - p) && memcmp(p, memo->tables[table].data, known) == 0) {
+        w->n_tables[table] += memo->tables[table].n;
+        w->n_references += memo->tables[table].n_references;
+        w->longest = memo->tables[table].longest;
+        memcpy(w->largest, memo->tables[table].largest, sizeof w->largest);
+        p += known;
+        passed = known;
+    }
+    p = walk_table(w, table, p, end);
+    if (p && buf->cap <= BR_WALK_MEMO_MAX && bad == w->bad_utf8 && (size_t)(p - start) != passed) {
+        br_buf_unref(memo->tables[table].buf);
+        memo->tables[table].buf = br_buf_ref(buf);
+        memo->tables[table].data = start;
+        memo->tables[table].len = (size_t)(p - start);
+        memo->tables[table].n = w->n_tables[table] - before;
+        memcpy(memo->tables[table].largest, w->largest, sizeof w->largest);
+        memo->tables[table].n_references = w->n_references - references;
+        memo->tables[table].longest = w->longest;
+    }
+    w->longest = longest > w->longest ? longest : w->longest;
+    for (int t = 0; t < N_TABLES; t++)
+        if (outer[t] > w->largest[t])
+            w->largest[t] = outer[t];
+    return p;
+}
+
+bool br_walk_dictionary(struct br_walker *w, struct br_buf *buf, const uint8_t *p,
+                        const uint8_t *end)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN, LEN, LEN, LEN};
+    if (DEPTH_ENTRY + 1 > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p && p < end) {
+        uint32_t table = *p >> 3;
+        if (table > 0 && table < N_TABLES && (*p & 7) == BR_WIRE_LEN) {
+            p = w->options->memo && !w->exact ? walk_remembered(w, buf, table, p, end)
+                                              : walk_table(w, table, p, end);
+            continue;
+        }
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (p && f.number < N_TABLES && !walk_entry(w, f.number, f.data, p))
+            return false; /* an overlong tag */
+        if (p && f.number < N_TABLES && !w->exact)
+            w->n_tables[f.number]++;
+    }
+    return p != NULL;
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "otlp/walk/walk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "otlp/json/json.h"
+#include "otlp/walk/internal.h"
+
+#define LEN (BR_WIRE_LEN + 1)
+#define VARINT (BR_WIRE_VARINT + 1)
+#define I64 (BR_WIRE_I64 + 1)
+#define SHORT_STRING 127 /* the walk over the string table takes no note of the length of shorter ones */
+
+bool br_walk_malformed(struct br_walker *w)
+{
+    return br_walk_fail(w, "malformed protobuf");
+}
+
+bool br_walk_too_big(struct br_walker *w, const char *what)
+{
+    if (!w->what) {
+        w->what = what;
+        w->code = BR_ETOOBIG;
+    }
+    return false;
+}
+
+bool br_walk_no_memory(struct br_walker *w)
+{
+    w->code = BR_ENOMEM;
+    w->what = "out of memory";
+    return false;
+}
+
+bool br_walk_too_deep(struct br_walker *w)
+{
+    return br_walk_too_big(w, "messages are nested too deep");
+}
+
+bool br_walk_bad_string(struct br_walker *w, const uint8_t *p, size_t n)
+{
+    if (w->options->utf8 == BR_UTF8_PASS || br_utf8_valid(p, n) == n)
+        return true;
+    w->bad_utf8++;
+    return w->options->utf8 == BR_UTF8_REPAIR ||
+           br_walk_fail(w, "a string is not valid UTF-8 (invalid_utf8 is reject)");
+}
+
+bool br_walk_ascii_long(const uint8_t *p, size_t n)
+{
+    uint64_t all = br_load64(p + n - 16) | br_load64(p + n - 8);
+    for (size_t i = 0; i + 16 < n; i += 16)
+        all |= br_load64(p + i) | br_load64(p + i + 8);
+    return (all & 0x8080808080808080u) == 0;
+}
+
+const uint8_t *br_walk_field(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                             const uint8_t *wires, size_t n_wires, struct br_field *ret)
+{
+    p = br_field_next(p, end, ret);
+    if (!p) {
+        br_walk_malformed(w);
+        return NULL;
+    }
+    if (ret->number < n_wires && wires[ret->number] && wires[ret->number] != ret->wire + 1) {
+        br_walk_fail(w, "a field has the wrong wire type");
+        return NULL;
+    }
+    return p;
+}
+
+/* ArrayValue and KeyValueList: field 1, repeated. */
+static bool walk_values(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth,
+                        bool pairs)
+{
+    static const uint8_t wires[] = {0, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number != BR_LIST_VALUES)
+            continue;
+        if (pairs ? !br_walk_attribute(w, f.data, f.data + f.value, depth + 1)
+                  : !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+/* AnyValue in every shape; the common ones never come here. */
+static bool walk_any_slow(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, VARINT, VARINT, I64, LEN, LEN, LEN, VARINT};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == BR_VALUE_STRING && !br_walk_string(w, f.data, f.value))
+            return false;
+        if ((f.number == BR_VALUE_LIST || f.number == BR_VALUE_MAP) &&
+            !walk_values(w, f.data, f.data + f.value, depth + 1, f.number == BR_VALUE_MAP))
+            return false;
+        if (f.number == BR_VALUE_STRINDEX && !br_walk_reference(w, f.value))
+            return false;
+    }
+    return true;
+}
+
+BR_HOT bool any_inline(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    if (__builtin_expect(p < end, 1)) {
+        const uint8_t *next = NULL;
+        size_t n;
+        if (*p == BR_TAG(BR_VALUE_STRING, BR_WIRE_LEN)) {
+            next = br_walk_len(p + 1, end, &n);
+            if (next && !br_walk_string(w, next, n))
+                return false;
+            next = next ? next + n : NULL;
+        } else if (*p == BR_TAG(BR_VALUE_INT, BR_WIRE_VARINT) ||
+                   *p == BR_TAG(BR_VALUE_BOOL, BR_WIRE_VARINT)) {
+            next = br_walk_varint(p + 1, end);
+        }
+        if (__builtin_expect(next == end, 1) && __builtin_expect(depth <= w->max_depth, 1))
+            return true;
+    }
+    return walk_any_slow(w, p, end, depth);
+}
+
+bool br_walk_any(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    return any_inline(w, p, end, depth);
+}
+
+/* Buffers have room for the load. */
+BR_HOT bool is_thread_key(const uint8_t *p, size_t n)
+{
+    static const uint8_t prefix[8] = "thread.";
+    return n >= sizeof prefix && ((br_load64(p) ^ br_load64(prefix)) & 0xffffffffffffffu) == 0;
+}
+
+/* Key and value come in any order. */
+enum br_walk_attribute br_walk_attribute(struct br_walker *w, const uint8_t *p, const uint8_t *end,
+                                         unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, VARINT};
+    const uint8_t key_tag = BR_TAG(BR_KEYVALUE_KEY, BR_WIRE_LEN);
+    const uint8_t value_tag = BR_TAG(BR_KEYVALUE_VALUE, BR_WIRE_LEN);
+    enum br_walk_attribute good = BR_WALK_GOOD;
+    if (__builtin_expect(depth > w->max_depth, 0))
+        return (enum br_walk_attribute)br_walk_too_deep(w);
+    while (p < end) {
+        size_t n;
+        uint8_t tag = *p;
+        if (__builtin_expect(tag == key_tag || tag == value_tag, 1)) {
+            p = br_walk_len(p + 1, end, &n);
+            if (__builtin_expect(!p, 0))
+                return (enum br_walk_attribute)br_walk_malformed(w);
+            if (tag == value_tag) {
+                if (!any_inline(w, p, p + n, depth + 1))
+                    return BR_WALK_BAD;
+            } else if (!br_walk_string(w, p, n)) {
+                return BR_WALK_BAD;
+            } else if (__builtin_expect(is_thread_key(p, n), 0)) {
+                good = BR_WALK_THREAD;
+            }
+            p += n;
+            continue;
+        }
+        struct br_field f;
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY_STRINDEX && !br_walk_reference(w, f.value))
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY && !br_walk_string(w, f.data, f.value))
+            return BR_WALK_BAD;
+        if (f.number == BR_KEYVALUE_KEY && is_thread_key(f.data, f.value))
+            good = BR_WALK_THREAD;
+        if (f.number == BR_KEYVALUE_VALUE && !br_walk_any(w, f.data, f.data + f.value, depth + 1))
+            return BR_WALK_BAD;
+    }
+    return good;
+}
+
+/* EntityRef: four string fields. */
+static bool walk_entity(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p || (f.number <= BR_ENTITY_DESCRIPTION_KEYS && !br_walk_string(w, f.data, f.value)))
+            return false;
+    }
+    return true;
+}
+
+bool br_walk_resource(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, VARINT, LEN};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if (f.number == BR_RESOURCE_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+            return false;
+        if (f.number == BR_RESOURCE_ENTITY_REFS &&
+            !walk_entity(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+bool br_walk_scope(struct br_walker *w, const uint8_t *p, const uint8_t *end, unsigned depth)
+{
+    static const uint8_t wires[] = {0, LEN, LEN, LEN, VARINT};
+    if (depth > w->max_depth)
+        return br_walk_too_deep(w);
+    struct br_field f;
+    while (p < end) {
+        p = br_walk_field(w, p, end, wires, sizeof wires, &f);
+        if (!p)
+            return false;
+        if ((f.number == BR_SCOPE_NAME || f.number == BR_SCOPE_VERSION) &&
+            !br_walk_string(w, f.data, f.value))
+            return false;
+        if (f.number == BR_SCOPE_ATTRIBUTES &&
+            !br_walk_attribute(w, f.data, f.data + f.value, depth + 1))
+            return false;
+    }
+    return true;
+}
+
+void br_walk_note_resource(struct br_walker *w, struct br_part *part, const struct br_field *f,
+                           const uint8_t *next)
+{
+    if (part->res_len) {
+        w->resources_twice = true;
+        return;
+    }
+    part->res_at = (uint32_t)(f->at - part->raw);
+    part->res_len = (uint32_t)(next - f->at);
+    part->res_body_at = (uint32_t)(f->data - part->raw);
+}
+
+/* Room for this part and all behind it, should each be written anew. */
+static struct br_buf *united_new(const struct br_item *item, const struct br_part *part)
+{
+    size_t size = 0;
+    for (const struct br_part *p = part; p < item->parts + item->n_parts; p++)
+        size += (size_t)p->raw_len + 2 * BR_VARINT_MAX;
+    return br_buf_new(part->buf->pool, size);
+}
+
+/* A Resource that occurs twice is, by protobuf's rule, the merge of both, which is their bytes one
+ * after the other. Rewrites such a part so that everything after the walk finds one. */
+static bool unite_resources(struct br_walker *w, const struct br_item *item, struct br_part *part)
+{
+    const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
+    struct br_buf *buf = w->united;
+    if (!buf && !(buf = w->united = united_new(item, part)))
+        return br_walk_no_memory(w);
+    struct br_field f;
+    size_t resource_len = 0, rest_len = 0;
+    for (const uint8_t *p = body, *next; p < end; p = next) {
+        next = br_field_next(p, end, &f);
+        if (f.number == BR_RESOURCES_RESOURCE)
+            resource_len += f.value;
+        else
+            rest_len += (size_t)(next - p);
+    }
+    uint8_t *raw = buf->data + buf->len,
+            *out = br_put_varint(raw, BR_TAG(BR_REQUEST_RESOURCES, BR_WIRE_LEN));
+    out = br_put_varint(out, br_len_size(BR_RESOURCES_RESOURCE, resource_len) + rest_len);
+    part->body_at = (uint32_t)(out - raw);
+    out = br_put_varint(out, BR_TAG(BR_RESOURCES_RESOURCE, BR_WIRE_LEN));
+    out = br_put_varint(out, resource_len);
+    for (int resources = 1; resources >= 0; resources--) {
+        for (const uint8_t *p = body, *next; p < end; p = next) {
+            next = br_field_next(p, end, &f);
+            if (f.number == BR_RESOURCES_RESOURCE && resources)
+                out = br_put_bytes(out, f.data, f.value);
+            else if (f.number != BR_RESOURCES_RESOURCE && !resources)
+                out = br_put_bytes(out, p, (size_t)(next - p));
+        }
+    }
+    buf->len = (uint32_t)(out - buf->data);
+    br_buf_unref(part->buf);
+    part->buf = br_buf_ref(buf);
+    part->raw = raw;
+    part->raw_len = (uint32_t)(out - raw);
+    part->res_at = part->res_body_at = part->body_at;
+    part->res_len = 0;
+    part->n_items = 0;
+    return true;
+}
+
+/* Says where the walk stopped. */
+static int report(const struct br_walker *w, enum br_signal signal, struct br_err *err)
+{
+    char where[128] = "request";
+    int n = 0;
+    static const char *const names[2][3] = {{"resource_spans", "scope_spans", "spans"},
+                                            {"resource_profiles", "scope_profiles", "profiles"}};
+    const long at[] = {w->resource, w->scope, w->item};
+    for (int i = 0; i < 3 && at[i] >= 0 && n < (int)sizeof where - 40; i++)
+        n += snprintf(where + n, sizeof where - (size_t)n, "%s%s[%ld]", i ? "." : "",
+                      names[signal][i], at[i]);
+    if (w->inner >= 0)
+        (void)snprintf(where + n, sizeof where - (size_t)n, ".samples[%ld]", w->inner);
+    const char *version = "";
+    if (signal == BR_PROFILES && w->code == BR_EINVAL)
+        version = " (profiles are read as v1development of opentelemetry-proto 1.10 or later)";
+    return br_err_set(err, w->code ? w->code : BR_EINVAL, "%s: %s%s", where,
+                      w->what ? w->what : "malformed protobuf", version);
+}
+
+/* A neighbour of the last part that nobody knows either becomes part of it. */
+static bool join_other(struct br_item *item, const struct br_part *part)
+{
+    struct br_part *last = item->n_parts ? &item->parts[item->n_parts - 1] : NULL;
+    if (!last || last->kind != BR_PART_OTHER || part->kind != BR_PART_OTHER ||
+        last->raw + last->raw_len != part->raw)
+        return false;
+    last->raw_len += part->raw_len;
+    item->size += part->raw_len;
+    return true;
+}
+
+/* Without content a part is not kept: but the first dictionary, which a peer may look for. */
+static bool is_empty(struct br_walker *w, const struct br_part *part)
+{
+    if (part->kind == BR_PART_OTHER || part->body_at < part->raw_len)
+        return false;
+    return part->kind == BR_PART_RESOURCE || w->n_dictionaries > 1;
+}
+
+static int add_part(struct br_walker *w, struct br_item *item, const struct br_part *part,
+                    size_t len)
+{
+    w->n_dictionaries += part->kind == BR_PART_DICTIONARY;
+    if (is_empty(w, part) || join_other(item, part))
+        return 0;
+    if (item->n_parts >= BR_WALK_PARTS + len / BR_WALK_PART_BYTES) {
+        (void)br_walk_too_big(w, "too many parts, of too few bytes each");
+        return BR_ETOOBIG;
+    }
+    if (br_item_add_part(item, part) == 0)
+        return 0;
+    br_walk_no_memory(w);
+    return BR_ENOMEM;
+}
+
+/* Cuts the request into its top-level fields; field 1 is left for the second pass. */
+static int cut(struct br_walker *w, struct br_item *item, struct br_buf *buf, const uint8_t *data,
+               size_t len)
+{
+    static const uint8_t wires[] = {0, LEN, LEN};
+    const uint8_t *p = data, *end = data + len;
+    struct br_field f;
+    int rc;
+    while (p < end) {
+        const uint8_t *at = p;
+        p = br_walk_field(w, p, end, wires, item->signal == BR_PROFILES ? 3 : 2, &f);
+        if (!p)
+            return BR_EINVAL;
+        struct br_part part = {.kind = BR_PART_OTHER,
+                               .buf = buf,
+                               .raw = at,
+                               .raw_len = (uint32_t)(p - at),
+                               .body_at = f.data ? (uint32_t)(f.data - at) : 0};
+        if (f.number == BR_REQUEST_RESOURCES) {
+            part.kind = BR_PART_RESOURCE;
+            part.res_at = part.res_body_at = part.body_at;
+        } else if (f.number == BR_REQUEST_DICTIONARY && item->signal == BR_PROFILES) {
+            part.kind = BR_PART_DICTIONARY;
+            if (w->exact && !br_walk_dictionary_count(w, f.data, p))
+                return BR_EINVAL;
+        }
+        if ((rc = add_part(w, item, &part, len)))
+            return rc;
+    }
+    return 0;
+}
+
+static bool walk_resource_part(struct br_walker *w, struct br_item *item, struct br_part *part)
+{
+    bool (*walk)(struct br_walker *, struct br_item *, struct br_part *) =
+        item->signal == BR_TRACES ? br_walk_resource_spans : br_walk_resource_profiles;
+    w->resources_twice = false;
+    if (!walk(w, item, part))
+        return false;
+    if (!w->resources_twice)
+        return true;
+    w->scope = w->item = w->inner = -1;
+    return unite_resources(w, item, part) && walk(w, item, part);
+}
+
+static bool walk_parts(struct br_walker *w, struct br_item *item)
+{
+    long n_resources = 0;
+    for (uint32_t i = 0; i < item->n_parts; i++) {
+        struct br_part *part = &item->parts[i];
+        const uint8_t *body = part->raw + part->body_at, *end = part->raw + part->raw_len;
+        bool ok = true;
+        if (part->kind == BR_PART_DICTIONARY) {
+            w->resource = w->scope = w->item = -1;
+            ok = br_walk_dictionary(w, part->buf, body, end);
+        } else if (part->kind == BR_PART_RESOURCE) {
+            w->resource = n_resources++;
+            w->scope = w->item = w->inner = -1;
+            size_t before = br_part_size(part);
+            ok = walk_resource_part(w, item, part);
+            item->n_items += part->n_items;
+            item->size += br_part_size(part) - before;
+        }
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static struct br_walker walker(const struct br_walk_options *options, bool exact)
+{
+    return (struct br_walker){.options = options,
+                              .max_depth = options->max_depth ? options->max_depth : BR_WALK_DEPTH,
+                              .resource = -1,
+                              .scope = -1,
+                              .item = -1,
+                              .inner = -1,
+                              .longest = SHORT_STRING,
+                              .exact = exact};
+}
+
+/* Walks again to say which index is outside its table. */
+static void find_index(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+                       const uint8_t *data, size_t len)
+{
+    br_buf_unref(w->united);
+    *w = walker(w->options, true);
+    br_item_clear_parts(item);
+    if (cut(w, item, buf, data, len) == 0)
+        (void)walk_parts(w, item);
+}
+
+/* What is counted in a whole request. References mean nothing in traces. */
+static bool walk_totals(struct br_walker *w, struct br_item *item, struct br_buf *buf,
+                        const uint8_t *data, size_t len)
+{
+    uint64_t n_entries = 0;
+    if (item->signal != BR_PROFILES)
+        return true;
+    if (!br_walk_indices_fit(w)) {
+        find_index(w, item, buf, data, len);
+        return false;
+    }
+    w->resource = w->scope = w->item = w->inner = -1;
+    for (size_t i = 0; i < BR_COUNT(w->n_tables); i++)
+        n_entries += w->n_tables[i];
+    if (n_entries > BR_WALK_ENTRIES + len / BR_WALK_ENTRY_BYTES)
+        return br_walk_too_big(w, "too many dictionary entries, of too few bytes each");
+    return br_walk_inlined_fits(w, item, len);
+}
+
+static int walk_once(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
+                     const struct br_walk_options *options, uint32_t *ret_bad, struct br_err *err)
+{
+    struct br_walker w = walker(options, false);
+    w.most_spans = BR_WALK_SPANS + len / BR_WALK_SPAN_BYTES;
+    bool ok = cut(&w, item, buf, data, len) == 0 && walk_parts(&w, item) &&
+              walk_totals(&w, item, buf, data, len);
+    br_buf_unref(w.united);
+    if (!ok)
+        return report(&w, item->signal, err);
+    *ret_bad = w.bad_utf8;
+    return 0;
+}
+
+int br_walk(struct br_item *item, struct br_buf *buf, const uint8_t *data, size_t len,
+            const struct br_walk_options *options, uint32_t *ret_repaired, struct br_err *err)
+{
+    uint32_t bad = 0;
+    *ret_repaired = 0;
+    if (len > UINT32_MAX)
+        return br_err_set(err, BR_ETOOBIG, "a request of 4 GiB or more");
+    int rc = walk_once(item, buf, data, len, options, &bad, err);
+    if (rc || !bad)
+        return rc;
+    struct br_buf *fixed = NULL;
+    rc = br_utf8_repair(br_otlp_request(item->signal), data, len, buf->pool, &fixed, ret_repaired);
+    if (rc)
+        return br_err_set(err, rc, "strings that are not UTF-8 could not be repaired: %s",
+                          br_strerror(rc));
+    br_item_clear_parts(item);
+    rc = walk_once(item, fixed, fixed->data, fixed->len, options, &bad, err);
+    br_buf_unref(fixed);
+    return rc;
+}

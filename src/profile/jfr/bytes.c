@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/jfr/jfr.h"
+
+#include "base/steps.h"
+
+static uint64_t fail(struct br_jfr_in *in)
+{
+    in->bad = true;
+    in->p = in->end;
+    return 0;
+}
+
+uint64_t br_jfr_varint_slow(struct br_jfr_in *in)
+{
+    uint64_t v = 0;
+    const uint8_t *p = in->p;
+    for (unsigned shift = 0; shift < 56; shift += 7) {
+        if (p == in->end)
+            return fail(in);
+        uint8_t b = *p++;
+        v |= (uint64_t)(b & 0x7f) << shift;
+        if (b < 0x80) {
+            in->p = p;
+            return v;
+        }
+    }
+    if (p == in->end)
+        return fail(in);
+    v |= (uint64_t)*p++ << 56;
+    in->p = p;
+    return v;
+}
+
+uint64_t br_jfr_fixed(struct br_jfr_in *in, unsigned n)
+{
+    uint64_t v = 0;
+    if ((size_t)(in->end - in->p) < n)
+        return fail(in);
+    for (unsigned i = 0; i < n; i++)
+        v = v << 8 | *in->p++;
+    return v;
+}
+
+void br_jfr_pass(struct br_jfr_in *in, uint64_t n)
+{
+    if ((uint64_t)(in->end - in->p) < n)
+        (void)fail(in);
+    else
+        in->p += n;
+}
+
+static void pass_chars(struct br_jfr_in *in)
+{
+    uint32_t n = br_jfr_int(in);
+    if (!in->packed) {
+        br_jfr_pass(in, (uint64_t)n * 2);
+        return;
+    }
+    for (; n && !in->bad; n--)
+        (void)br_jfr_varint(in);
+}
+
+void br_jfr_pass_string(struct br_jfr_in *in)
+{
+    switch (br_jfr_fixed(in, 1)) {
+    case 0: /* null */
+    case 1: /* empty */
+        return;
+    case 2: /* in the pool */
+        (void)br_jfr_long(in);
+        return;
+    case 3: /* UTF-8 */
+    case 5: /* Latin-1 */
+        br_jfr_pass(in, br_jfr_int(in));
+        return;
+    case 4: /* UTF-16, unit by unit */
+        pass_chars(in);
+        return;
+    default:
+        (void)fail(in);
+    }
+}
+
+static void add_point(struct br_str *out, uint32_t c)
+{
+    char b[4];
+    size_t n = 0;
+    if (c < 0x80) {
+        b[n++] = (char)c;
+    } else if (c < 0x800) {
+        b[n++] = (char)(0xc0 | c >> 6);
+    } else {
+        if (c < 0x10000) {
+            b[n++] = (char)(0xe0 | c >> 12);
+        } else {
+            b[n++] = (char)(0xf0 | c >> 18);
+            b[n++] = (char)(0x80 | (c >> 12 & 0x3f));
+        }
+        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
+    }
+    if (c >= 0x80)
+        b[n++] = (char)(0x80 | (c & 0x3f));
+    br_str_add(out, b, n);
+}
+
+static void add_latin1(struct br_jfr_in *in, struct br_str *out)
+{
+    uint32_t n = br_jfr_int(in);
+    if ((size_t)(in->end - in->p) < n)
+        return;
+    for (uint32_t i = 0; i < n && !out->failed; i++)
+        add_point(out, in->p[i]);
+}
+
+static void add_utf16(struct br_jfr_in *in, struct br_str *out)
+{
+    uint32_t n = br_jfr_int(in), high = 0;
+    for (; n && !out->failed; n--) {
+        uint32_t u = (uint32_t)(in->packed ? br_jfr_varint(in) : br_jfr_fixed(in, 2)) & 0xffff;
+        if (in->bad)
+            return;
+        if (high && u >> 10 == 0x37) {
+            add_point(out, 0x10000 + ((high & 0x3ff) << 10 | (u & 0x3ff)));
+            high = 0;
+            continue;
+        }
+        if (high)
+            add_point(out, 0xfffd);
+        high = u >> 10 == 0x36 ? u : 0;
+        if (!high)
+            add_point(out, u >> 10 == 0x37 ? 0xfffd : u);
+    }
+    if (high)
+        add_point(out, 0xfffd);
+}
+
+struct br_jfr_entry *br_jfr_pooled(const struct br_jfr_chunk *c, uint64_t at)
+{
+    struct br_jfr_in in = br_jfr_at(c, at);
+    if (br_jfr_fixed(&in, 1) != 2)
+        return NULL;
+    return br_jfr_ids_find(&c->pools[BR_JFR_STRING], br_jfr_long(&in));
+}
+
+void br_jfr_text(const struct br_jfr_chunk *c, uint64_t at, struct br_str *out)
+{
+    /* One step: a string of the pool that is elsewhere in the pool is nobody's. */
+    const struct br_jfr_entry *e = br_jfr_pooled(c, at);
+    struct br_jfr_in in = br_jfr_at(c, e ? e->at : at);
+    uint64_t encoding = br_jfr_fixed(&in, 1);
+    if (encoding == 3) {
+        uint32_t n = br_jfr_int(&in);
+        if ((size_t)(in.end - in.p) >= n)
+            br_str_add(out, in.p, n);
+    } else if (encoding == 4) {
+        add_utf16(&in, out);
+    } else if (encoding == 5) {
+        add_latin1(&in, out);
+    }
+}

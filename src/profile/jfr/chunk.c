@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "profile/jfr/jfr.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MAGIC 0x464c5200u /* "FLR\0" */
+#define NS 1000000000u
+
+int br_jfr_header(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
+{
+    struct br_jfr_in in = {.p = data, .end = data + len};
+    uint64_t magic = br_jfr_fixed(&in, 4);
+    uint64_t major = br_jfr_fixed(&in, 2);
+    (void)br_jfr_fixed(&in, 2); /* minor versions only add events */
+    uint64_t size = br_jfr_fixed(&in, 8);
+    uint64_t pools = br_jfr_fixed(&in, 8);
+    uint64_t metadata = br_jfr_fixed(&in, 8);
+    uint64_t times[4];
+    for (size_t i = 0; i < BR_COUNT(times); i++)
+        times[i] = br_jfr_fixed(&in, 8);
+    uint64_t features = br_jfr_fixed(&in, 4);
+    if (in.bad)
+        return br_err_set(err, BR_EINVAL, "the chunk's header is cut off");
+    if (magic != MAGIC)
+        return br_err_set(err, BR_EINVAL, "a chunk has to begin with \"FLR\"");
+    if (major != 2)
+        return br_err_set(err, BR_EINVAL, "the chunk has version %u, only 2 is known",
+                          (unsigned)major);
+    if (size < BR_JFR_HEADER || size > UINT32_MAX)
+        return br_err_set(err, BR_EINVAL, "the chunk says it has %llu bytes: it was never finished",
+                          (unsigned long long)size);
+    if (size > len)
+        return br_err_set(err, BR_EINVAL, "the chunk says it has %llu bytes, there are %zu",
+                          (unsigned long long)size, len);
+    if (pools < BR_JFR_HEADER || pools >= size || metadata < BR_JFR_HEADER || metadata >= size)
+        return br_err_set(err, BR_EINVAL, "constant pools or metadata are outside the chunk");
+    c->data = data;
+    c->size = (uint32_t)size;
+    c->pools_at = (uint32_t)pools;
+    c->metadata_at = (uint32_t)metadata;
+    c->start_ns = times[0];
+    c->duration_ns = times[1];
+    c->start_ticks = times[2];
+    c->ticks_per_second = times[3] ? times[3] : NS;
+    c->packed = features & 1;
+    return 0;
+}
+
+bool br_jfr_is_torn(const uint8_t *data, size_t len)
+{
+    static const uint8_t magic[] = {'F', 'L', 'R', 0};
+    struct br_jfr_in in = {.p = data, .end = data + len};
+    if (memcmp(data, magic, len < sizeof magic ? len : sizeof magic) != 0)
+        return false;
+    br_jfr_pass(&in, 8);
+    uint64_t size = br_jfr_fixed(&in, 8);
+    return len < BR_JFR_HEADER || size < BR_JFR_HEADER || size > len;
+}
+
+int br_jfr_chunk_open(struct br_jfr_chunk *c, const uint8_t *data, size_t len, struct br_err *err)
+{
+    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
+        br_jfr_ids_clear(&c->pools[i]);
+    int rc = br_jfr_header(c, data, len, err);
+    if (!rc)
+        rc = br_jfr_metadata(c, err);
+    return rc ? rc : br_jfr_pools(c, err);
+}
+
+void br_jfr_chunk_release(struct br_jfr_chunk *c)
+{
+    for (unsigned i = 0; i < BR_JFR_N_TYPES; i++)
+        br_jfr_ids_release(&c->pools[i]);
+    br_jfr_ids_release(&c->class_of_id);
+    br_free(c->classes);
+    br_free(c->fields);
+    *c = (struct br_jfr_chunk){0};
+}
+
+/* a * NS / per, as much as fits. */
+static uint64_t scale(uint64_t ticks, uint64_t per)
+{
+    if (per == NS)
+        return ticks;
+    br_jfr_u128 ns = (br_jfr_u128)ticks * NS / per;
+    return ns > UINT64_MAX ? UINT64_MAX : (uint64_t)ns;
+}
+
+uint64_t br_jfr_time(const struct br_jfr_chunk *c, uint64_t ticks)
+{
+    if (ticks < c->start_ticks) {
+        uint64_t before = scale(c->start_ticks - ticks, c->ticks_per_second);
+        return before < c->start_ns ? c->start_ns - before : 0;
+    }
+    uint64_t after = scale(ticks - c->start_ticks, c->ticks_per_second);
+    return after > UINT64_MAX - c->start_ns ? UINT64_MAX : c->start_ns + after;
+}
+
+int64_t br_jfr_ticks_ns(const struct br_jfr_chunk *c, uint64_t ticks)
+{
+    uint64_t ns = scale(ticks, c->ticks_per_second);
+    return ns > INT64_MAX ? INT64_MAX : (int64_t)ns;
+}

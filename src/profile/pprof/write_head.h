@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a pprof says before its samples: types, period, times, comments. For
+ * src/profile/pprof/write.c only.
+ */
+#pragma once
+
+#include "profile/pprof/write_tables.h"
+
+#define PPROF_TYPE_LEN 64
+
+/* A Profile of the scope that is being read. */
+struct pprof_profile {
+    const uint8_t *body, *end;
+    uint32_t n_samples;
+    uint32_t type, unit, period_type, period_unit; /* strings of the dictionary */
+    int64_t period;
+    uint64_t time_ns, duration_ns;
+    bool cumulative;
+};
+
+struct pprof_scope {
+    bool from_pyroscope;
+    bool ordered;              /* it was made of a pprof */
+    bool has_cpu;              /* a Profile has the type cpu/nanoseconds */
+    struct br_entry name;      /* from_pyroscope: what __name__ is */
+    struct br_entry metric;    /* else what it is to be; len 0: by the types */
+    struct br_entry preferred; /* the default sample type; len 0: none */
+};
+
+struct pprof_type {
+    struct br_entry type, unit; /* as they are written */
+    char text[PPROF_TYPE_LEN];  /* the type, terminated */
+    char clean_unit[PPROF_TYPE_LEN];
+    bool is_period;    /* a value counts in the period's type and unit */
+    bool times_period; /* a value is a number of periods */
+};
+
+struct pprof_head {
+    const struct pprof_profile *profile; /* the first */
+    const struct pprof_scope *scope;
+    struct pprof_type types[BR_PPROF_TYPES_MAX];
+    uint32_t n_profiles;
+    struct br_entry period_type, period_unit;
+    int64_t period;
+    bool cumulative;
+    char name[128];
+};
+
+void pprof_profile_read(struct pprof_profile *p, struct pprof_tables *t, const uint8_t *body,
+                        const uint8_t *end);
+
+/* True when two that were read refer to the same attributes in the same order, but for what says
+ * whether they are cumulative. Indices that mean no attribute do not count. */
+bool pprof_profile_same_attributes(const struct pprof_profile *a, const struct pprof_profile *b,
+                                   const struct pprof_tables *t);
+
+/* True when its type is cpu/nanoseconds. */
+bool pprof_profile_is_cpu(const struct pprof_profile *p, const struct pprof_tables *t);
+
+/* Reads the scope's attributes, but for `has_cpu`, and brings its Profiles, at most
+ * BR_PPROF_TYPES_MAX, into the order that they say. */
+void pprof_scope_read(struct pprof_scope *s, struct br_entry body, struct pprof_profile *profiles,
+                      uint32_t n);
+
+/* The head of the pprof that `n` Profiles make; borrows them, the scope and the dictionary for its
+ * life. */
+void pprof_head_make(struct pprof_head *h, const struct pprof_tables *t,
+                     const struct pprof_scope *scope, const struct pprof_profile *p, uint32_t n);
+
+/* Writes it, with a time that is later by so much, of which `out` is told. */
+void pprof_head_write(const struct pprof_head *h, struct pprof_tables *t, uint64_t later_ns,
+                      struct br_pprof_out *out);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of one pprof under construction, filled with the entries of an OTLP dictionary when
+ * they are first used. A pprof consists of sections, which are put one after the other at its end.
+ * Marks that carry a number of an earlier pprof are void, so that beginning the next costs nothing.
+ *
+ * Failure is sticky: after the first (BR_ENOMEM, BR_EFULL) nothing more is written. For
+ * src/profile/pprof/write.c only.
+ */
+#pragma once
+
+#include "base/steps.h"
+#include "otlp/dictionary/intern.h"
+#include "otlp/scan.h"
+#include "profile/pair.h"
+#include "profile/pprof/fields.h"
+#include "profile/pprof/write.h"
+
+enum pprof_section {
+    PPROF_HEAD,
+    PPROF_SAMPLES,
+    PPROF_MAPPINGS,
+    PPROF_LOCATIONS,
+    PPROF_FUNCTIONS,
+    PPROF_SECTIONS, /* so many are written, and the strings; what follows is not */
+    PPROF_CACHE = PPROF_SECTIONS, /* fields of samples that will be needed again */
+    PPROF_BUFFERS,
+};
+
+struct pprof_buffer {
+    uint8_t *data;
+    size_t len, cap;
+};
+
+struct pprof_mark {
+    uint32_t round; /* valid if it is the tables' */
+    uint32_t id;
+};
+
+/* Encoded fields of Sample in the cache. */
+struct pprof_piece {
+    uint32_t round;
+    uint32_t at, len;
+};
+
+enum pprof_role { PPROF_LABEL, PPROF_SPAN_ID, PPROF_TRACE_ID };
+
+struct pprof_label {
+    struct pprof_piece piece;
+    uint8_t role;      /* enum pprof_role */
+    int8_t wanted;     /* 0: not asked yet, -1: no, 1: yes */
+    int8_t folded;     /* likewise: says of a location that it is folded */
+    bool compared;     /* profiles of one pprof have it in common; set when one was read */
+    bool makes_series; /* a text that is no id: Pyroscope makes it a label of the series */
+    uint8_t id[16];    /* of roles that are ids: the bytes, zeros when it is none */
+    struct pprof_mark text; /* its text outside of labels, written once for all that refer to it */
+};
+
+struct pprof_link {
+    struct pprof_piece span, trace;
+    const uint8_t *span_id, *trace_id; /* NULL: none */
+};
+
+struct pprof_tables {
+    struct br_dictionary_view view;
+    struct br_arena arena; /* of what lives as long as the item */
+    struct br_intern strings; /* of the pprof, each once */
+    struct br_budget strings_budget;
+    const struct br_pprof_options *options;
+    bool all_labels;
+    uint32_t round;
+    uint32_t n_ids[BR_TABLES];           /* ids given out in this pprof */
+    struct pprof_mark *marks[BR_TABLES]; /* strings, functions, locations, mappings */
+    struct pprof_piece *stacks;
+    struct pprof_label *labels;
+    struct pprof_link *links;
+    struct pprof_buffer buffers[PPROF_BUFFERS];
+    uint32_t last_trace;        /* link whose trace id was written last, and its string ... */
+    uint32_t last_trace_string; /* ... 0: none */
+    uint32_t id_keys[2];        /* strings "span_id" and "trace_id"; 0: not written yet */
+    size_t work, max_work; /* bytes written and read for all pprofs of the item, and the most */
+    int rc;
+};
+
+/* What pprof_tables_restore goes back to. */
+struct pprof_state {
+    size_t len[PPROF_SECTIONS];
+    uint32_t strings_len;
+};
+
+/* Reads the item's dictionary. Returns 0, BR_ENOMEM or BR_ETOOBIG. */
+int pprof_tables_load(struct pprof_tables *t, const struct br_item *item,
+                      const struct br_pprof_options *options);
+
+/* Forgets the item. */
+void pprof_tables_unload(struct pprof_tables *t);
+void pprof_tables_release(struct pprof_tables *t);
+
+/* Begins a pprof: empty but for the empty string. */
+void pprof_tables_begin(struct pprof_tables *t);
+
+/* Ends it: nothing is added until the next begins, and what found strings is given back where it is
+ * large. */
+void pprof_tables_finish(struct pprof_tables *t);
+
+/* Bytes written so far. */
+size_t pprof_tables_size(const struct pprof_tables *t);
+
+void pprof_tables_state(const struct pprof_tables *t, struct pprof_state *ret);
+
+/* Cuts off what was written since; the tables are good for nothing then but the pprof's end. */
+void pprof_tables_restore(struct pprof_tables *t, const struct pprof_state *state);
+
+/* Room for `len` bytes at the end of a buffer, or NULL with `rc` set. */
+uint8_t *pprof_room_slow(struct pprof_tables *t, unsigned buffer, size_t len);
+
+static inline uint8_t *pprof_room(struct pprof_tables *t, unsigned buffer, size_t len)
+{
+    struct pprof_buffer *b = &t->buffers[buffer];
+    if (__builtin_expect(b->cap - b->len >= len && !t->rc, 1))
+        return b->data + b->len;
+    return pprof_room_slow(t, buffer, len);
+}
+
+/* What was written to the room ends at `end`. */
+static inline void pprof_wrote(struct pprof_tables *t, unsigned buffer, const uint8_t *end)
+{
+    t->buffers[buffer].len = (size_t)(end - t->buffers[buffer].data);
+}
+
+/* Bytes of a length below BR_BUF_MAX. */
+#define PPROF_LEN_MAX 5
+
+/* Writes a varint field unless it is 0; there must be room. */
+static inline uint8_t *pprof_put_number(uint8_t *o, uint32_t field, uint64_t value)
+{
+    if (!value)
+        return o;
+    *o++ = (uint8_t)BR_TAG(field, BR_WIRE_VARINT);
+    return br_put_varint(o, value);
+}
+
+/* Begins a message of up to `most` bytes, mostly less than 128: br_put_length_before ends it.
+ * Returns where its body goes, or NULL with `rc` set. */
+static inline uint8_t *pprof_open(struct pprof_tables *t, unsigned buffer, uint32_t field,
+                                  size_t most)
+{
+    uint8_t *o = pprof_room(t, buffer, most + 1 + PPROF_LEN_MAX + 1);
+    if (!o)
+        return NULL;
+    *o = (uint8_t)BR_TAG(field, BR_WIRE_LEN);
+    return o + 2;
+}
+
+/* Counts `len` bytes that are about to be read because something refers to them. False when that is
+ * more than may be, which is BR_EFULL, and after any failure. */
+static inline bool pprof_work(struct pprof_tables *t, size_t len)
+{
+    if (__builtin_expect(t->rc != 0, 0))
+        return false;
+    if (__builtin_expect(len > t->max_work - t->work, 0)) {
+        t->rc = BR_EFULL;
+        return false;
+    }
+    br_steps_add(len);
+    t->work += len;
+    return true;
+}
+
+/* Reads attribute `i`, as br_pair_of, for one that refers to it; false after a failure, too.
+ * Reading again what others refer to counts PPROF_AGAIN times. */
+#define PPROF_AGAIN 8
+bool pprof_pair(struct pprof_tables *t, uint32_t i, struct br_pair *ret, uint32_t *ret_key,
+                uint32_t *ret_unit);
+
+/* The string of the text that attribute `i` has, written when it is wanted first. */
+uint32_t pprof_attribute_text(struct pprof_tables *t, uint32_t i, const struct br_any *text);
+
+/* The string of a text, new where the pprof has not got it yet; and of entry `i` of the dictionary's
+ * strings. Pyroscope takes a name to be the first string that is equal to it, and sees no label whose
+ * key is another: so there is never a second. */
+uint32_t pprof_text(struct pprof_tables *t, const void *data, size_t len);
+uint32_t pprof_string_slow(struct pprof_tables *t, uint32_t i);
+
+static inline uint32_t pprof_string(struct pprof_tables *t, uint64_t i)
+{
+    if (i >= t->view.n[BR_TABLE_STRING])
+        return 0;
+    const struct pprof_mark *m = &t->marks[BR_TABLE_STRING][i];
+    return m->round == t->round ? m->id : pprof_string_slow(t, (uint32_t)i);
+}
+
+/* The location_id field of a stack, in the cache. */
+const struct pprof_piece *pprof_stack(struct pprof_tables *t, uint64_t i);
+
+/* The label fields of an attribute; of length 0 when it is none or not wanted. */
+const struct pprof_label *pprof_label(struct pprof_tables *t, uint32_t i);
+
+/* The labels of a link, or NULL when it is none. */
+const struct pprof_link *pprof_link(struct pprof_tables *t, uint64_t i);
+
+/* The next index of packed or single ones, of field `field`, in a message: for attribute_indices
+ * and the like. Zeroed at first but for p and end, or, where the field is known to be there once
+ * and packed, for `packed` and packed_end. Not to be called again once it was false. */
+struct pprof_indices {
+    const uint8_t *p, *end; /* the message */
+    const uint8_t *packed, *packed_end;
+};
+bool pprof_index_field(struct pprof_indices *x, uint32_t field, uint32_t *ret);
+
+static inline bool pprof_index_next(struct pprof_indices *x, uint32_t field, uint32_t *ret)
+{
+    uint64_t value;
+    if (x->packed >= x->packed_end)
+        return x->p && pprof_index_field(x, field, ret);
+    x->packed = br_scan_index(x->packed, x->packed_end, &value);
+    *ret = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+    return x->packed != NULL;
+}
